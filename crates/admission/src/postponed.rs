@@ -69,11 +69,12 @@ impl Postponed {
     pub(crate) const fn is_of_tenant(self) -> bool {
         match self {
             Self::Replica
-            | Self::NewSeriesRate(_)
             | Self::TenantShare
             | Self::ActiveSeries { .. }
             | Self::SeriesPerMetric { .. }
             | Self::Clusters { .. } => true,
+            // new series do not keep known ones waiting, so that this stops nobody else
+            Self::NewSeriesRate(_) => false,
             Self::Clock | Self::LateSamples | Self::SeriesState | Self::NewSeries | Self::ProcessMemory => {
                 false
             }

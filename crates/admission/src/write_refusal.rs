@@ -246,8 +246,9 @@ impl WriteRefusal {
             | Self::NoRoomForTenant(_)
             | Self::ConcurrentWrites { .. }
             | Self::EarlierRequests { .. }
-            | Self::ShareOfRequests { .. }
-            | Self::ShareOfCreating { .. } => true,
+            | Self::ShareOfRequests { .. } => true,
+            // new series do not keep known ones waiting, so that this stops nobody else
+            Self::ShareOfCreating { .. } => false,
             Self::Stopping
             | Self::Replaying(_)
             | Self::HeadFull { .. }

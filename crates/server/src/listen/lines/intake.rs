@@ -14,6 +14,7 @@ use super::drops::{Drop, Drops, Reason};
 use super::telemetry::Metrics;
 use super::ticket::Ticket;
 use super::unfinished::Unfinished;
+use super::writer::MEMORY_WAIT;
 use crate::limits::fair_permits::FairPermits;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
@@ -90,10 +91,15 @@ pub(super) struct Source {
     pub(super) principal: Principal,
     /// True if the sender's points belong to many tenants, of which `principal` is one.
     pub(super) has_many_tenants: bool,
+    /// True in a lane, where waiting stops only the points of `principal`.
+    pub(super) is_in_lane: bool,
     pub(super) sender: Option<IpAddr>,
     pub(super) ticket: Ticket,
     pub(super) origin: Origin,
 }
+
+/// Reasons of refusals that wait for requests in progress, which may be other bodies of the same sender.
+pub(super) const OF_REQUESTS: [&str; 3] = ["concurrent_writes", "inflight_requests", "memory"];
 
 /// What to do after a refusal.
 enum Next {
@@ -230,7 +236,7 @@ impl Intake {
     ) -> bool {
         let mut tried = false;
         loop {
-            match next(&refusal, source.has_many_tenants) {
+            match next(&refusal, source.has_many_tenants, source.is_in_lane) {
                 Next::Retry(wait) => {
                     let _paused = self.metrics.pause(&refusal);
                     tokio::time::sleep(wait).await;
@@ -293,15 +299,17 @@ impl Intake {
                     }
                     return;
                 }
-                Err(Unwritten { refusal, .. }) => match next(&refusal, source.has_many_tenants) {
-                    // some of the series may be new
-                    _ if FINAL.contains(&refusal.reason) => break refusal,
-                    Next::Retry(wait) => {
-                        let _paused = self.metrics.pause(&refusal);
-                        tokio::time::sleep(wait).await;
+                Err(Unwritten { refusal, .. }) => {
+                    match next(&refusal, source.has_many_tenants, source.is_in_lane) {
+                        // some of the series may be new
+                        _ if FINAL.contains(&refusal.reason) => break refusal,
+                        Next::Retry(wait) => {
+                            let _paused = self.metrics.pause(&refusal);
+                            tokio::time::sleep(wait).await;
+                        }
+                        Next::GiveUp => break refusal,
                     }
-                    Next::GiveUp => break refusal,
-                },
+                }
             }
         };
         self.refused(source, given_back.points(), &refusal);
@@ -341,10 +349,15 @@ impl Intake {
 }
 
 /// Only points of known series are refused here. They are kept until they can be stored, unless this can never happen.
-fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
+fn next(refusal: &Refusal, has_many_tenants: bool, is_in_lane: bool) -> Next {
     match refusal.kind {
+        _ if is_in_lane && OF_REQUESTS.contains(&refusal.reason) && refusal.is_temporary() => {
+            Next::Retry(refusal.pause().unwrap_or(RETRY_WAIT))
+        }
         // one tenant must not stop the others
         _ if has_many_tenants && refusal.is_of_tenant => Next::GiveUp,
+        // this asks only for another attempt
+        _ if refusal.reason == "ingest_rules" => Next::Retry(MEMORY_WAIT),
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
         ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {
@@ -412,8 +425,10 @@ mod tests {
         let partly = |what| WriteRefusal::Postponed { what, report: String::new() };
         let check = |refusal: Refusal, is_of_tenant: bool| {
             for has_many_tenants in [false, true] {
-                let waits = matches!(next(&refusal, has_many_tenants), Next::Retry(_));
-                assert_eq!(waits, !(is_of_tenant && has_many_tenants), "{refusal:?}");
+                let waits =
+                    |is_in_lane| matches!(next(&refusal, has_many_tenants, is_in_lane), Next::Retry(_));
+                assert_eq!(waits(false), !(is_of_tenant && has_many_tenants), "{refusal:?}");
+                assert_eq!(waits(true), waits(false) || OF_REQUESTS.contains(&refusal.reason), "{refusal:?}");
             }
         };
         check(WriteRefusal::NoRoomForTenant(full).into(), true);

@@ -10,7 +10,7 @@
 use super::buffer::Body;
 use super::creation::CATCH_UP_WAIT;
 use super::drops::{Drop, Reason};
-use super::intake::{Attempts, First, Intake, Source};
+use super::intake::{Attempts, First, Intake, OF_REQUESTS, Source};
 use super::lanes::Lanes;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
@@ -33,6 +33,9 @@ const TENANT_BYTES: usize = 160;
 
 /// While they grow, the vectors of lines take up to twice the bytes of the lines.
 const GROWTH: usize = 2;
+
+/// Lines that are shorter together are not divided further if there is no memory, because each part is a request.
+const PART_BYTES_MIN: usize = 4 << 10;
 
 /// Limit on the bodies of a sender that are not durable yet.
 const BODIES_MAX: usize = 4;
@@ -195,7 +198,7 @@ impl Writer {
         let Some((body, memory)) = Lanes::room(&self.intake, &source, body) else { return };
         // the tenant's earlier points must be stored before those in the lane
         self.settled_bodies().await;
-        let writer = Self::new(&self.intake, source);
+        let writer = Self::new(&self.intake, Source { is_in_lane: true, ..source });
         self.lanes.open(writer, body, attempts, memory);
     }
 
@@ -239,8 +242,19 @@ impl Writer {
                 let settled = tokio::spawn(async move { intake.settle(sent).await });
                 self.bodies.push_back(Sending { source, body, attempts, settled });
             }
-            Err(refusal) => {
+            Err(mut refusal) => {
+                let had_bodies = self.has_bodies();
                 self.settled_bodies().await;
+                // these bodies may have held what it lacked
+                if had_bodies && OF_REQUESTS.contains(&refusal.reason) {
+                    match intake.write_again(&source, &body, &mut attempts).await {
+                        Ok(outcome) => {
+                            intake.stored(&source, &body, outcome).await;
+                            return;
+                        }
+                        Err(other) => refusal = other,
+                    }
+                }
                 intake.retry(&source, &body, &mut attempts, refusal).await;
             }
         }
@@ -250,14 +264,11 @@ impl Writer {
     /// could keep each other from going on. It is memory of the whole account, because the part of the sender's tenant may be full of
     /// bodies that wait for this.
     async fn room<'a>(&mut self, lines: &'a [u8]) -> (&'a [u8], Reservation) {
+        let mut some = lines;
         loop {
-            let mut next = Some(lines);
-            while let Some(some) = next {
-                let bytes = GROWTH * some.len() + TENANTS_STEP * TENANT_BYTES;
-                if let Ok(memory) = self.intake.unwritten.reserve(bytes as u64) {
-                    return (some, memory);
-                }
-                next = first_half(some);
+            let bytes = GROWTH * some.len() + TENANTS_STEP * TENANT_BYTES;
+            if let Ok(memory) = self.intake.unwritten.reserve(bytes as u64) {
+                return (some, memory);
             }
             if self.has_bodies() {
                 let settled = self.oldest_settled().await;
@@ -265,6 +276,9 @@ impl Writer {
             } else {
                 self.intake.unfinished.close_longest(Instant::now());
                 sleep(MEMORY_WAIT).await;
+            }
+            if some.len() >= 2 * PART_BYTES_MIN {
+                some = first_half(some).unwrap_or(some);
             }
         }
     }
@@ -373,6 +387,7 @@ mod tests {
                 protocol: Protocol::Lines,
                 principal: Principal::of(TenantId::parse("all").unwrap()),
                 has_many_tenants: true,
+                is_in_lane: false,
                 sender: None,
                 ticket: self.tickets.ticket().clone(),
                 origin: Origin::Sender,
@@ -487,6 +502,39 @@ mod tests {
         served.stop().await;
     }
 
+    /// Otherwise, a sender that is only faster than the disk would lose points of a tenant with little memory.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_body_is_tried_again_when_earlier_ones_of_its_tenant_are_stored() {
+        const LIMIT_BYTES: u64 = 1 << 20;
+        let served = Served::new(|settings| {
+            settings.tenants.general.limits.inflight_bytes = Some(LIMIT_BYTES);
+        })
+        .await;
+        let (mut writer, tenant, context) = (served.writer(), Served::tenant(0), served.node.writes());
+        let own = context.overrides.current();
+        let held = context.tenant(&tenant).inflight(own.of(&tenant)).reserve(LIMIT_BYTES).unwrap();
+        let (store, stored) = tokio::sync::oneshot::channel();
+        writer.bodies.push_back(Sending {
+            source: Source { principal: Principal::of(tenant), ..writer.source.clone() },
+            body: served.body(1, 1),
+            attempts: Attempts::default(),
+            settled: tokio::spawn(async move {
+                let _ = stored.await;
+                drop(held);
+                Ok(Outcome::default())
+            }),
+        });
+        // the earlier body is stored once the later one was refused
+        tokio::join!(writer.write(served.body(100, 1)), async { store.send(()).unwrap() });
+        writer.settled_all().await;
+        let metrics = served.node.registry().render();
+        for expected in ["points_total 100\n", "dropped_points_total{reason=\"refused\"} 0\n"] {
+            assert!(metrics.contains(&format!("floodmark_graphite_{expected}")), "{metrics}");
+        }
+        drop(writer);
+        served.stop().await;
+    }
+
     #[test]
     fn lines_are_halved_between_lines() {
         let halves = |lines: &str| {
@@ -521,6 +569,7 @@ mod tests {
             protocol: Protocol::Lines,
             principal: Principal::of(TenantId::parse(name).unwrap()),
             has_many_tenants: true,
+            is_in_lane: false,
             sender: None,
             ticket: tickets.ticket().clone(),
             origin: Origin::Sender,
