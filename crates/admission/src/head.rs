@@ -1,6 +1,6 @@
 //! Decides whether the memory of all heads together has room for more.
 
-use crate::watermarks::{LATE_SHARE, SEAL};
+use crate::watermarks::{LATE_SHARE, LATE_SHARE_OF_FEW, SEAL};
 use model::SeriesRefusal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +31,13 @@ impl Head {
         self.limit_bytes / 100 * LATE_SHARE
     }
 
-    /// Checks whether more out-of-order samples can be kept. `late_bytes` is the memory of those that are
-    /// already kept.
-    pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesRefusal> {
-        if late_bytes < self.late_limit_bytes() {
+    /// Checks whether more out-of-order samples of a tenant can be kept. `late_bytes` is the memory of those that are
+    /// already kept, of which the tenant has `own_bytes`. Beyond the limit, there is some room for tenants that have less than what
+    /// is left of it, so that a tenant with many late samples takes only a part of it.
+    pub const fn room_for_late(self, late_bytes: u64, own_bytes: u64) -> Result<(), SeriesRefusal> {
+        let limit_for_few_bytes = self.late_limit_bytes() + self.limit_bytes / 100 * LATE_SHARE_OF_FEW;
+        if late_bytes < self.late_limit_bytes() || own_bytes < limit_for_few_bytes.saturating_sub(late_bytes)
+        {
             return Ok(());
         }
         Err(SeriesRefusal::NoRoomForLate { limit_mib: self.late_limit_bytes() >> 20 })
@@ -61,7 +64,13 @@ mod tests {
             assert!(head(bytes).room_for_series(percent).is_err());
         }
         assert!(!head(9999).is_full() && head(10_000).is_full() && head(u64::MAX).is_full());
-        assert!(head(0).room_for_late(2499).is_ok() && head(0).room_for_late(2500).is_err());
+        for own_bytes in [0, 2499] {
+            assert!(head(0).room_for_late(2499, own_bytes).is_ok());
+        }
+        for (late_bytes, own_bytes) in [(2500, 300), (2700, 100), (2799, 1), (2800, 0), (u64::MAX, 0)] {
+            assert!(head(0).room_for_late(late_bytes, own_bytes).is_err());
+            assert_eq!(head(0).room_for_late(late_bytes, own_bytes.saturating_sub(1)).is_ok(), own_bytes > 0);
+        }
         assert!(
             !head(5999).needs_sealing(1499) && head(6000).needs_sealing(0) && head(0).needs_sealing(1500)
         );

@@ -65,6 +65,22 @@ impl Postponed {
         }
     }
 
+    /// Like [`WriteRefusal::is_of_tenant`](crate::WriteRefusal::is_of_tenant).
+    pub(crate) const fn is_of_tenant(self) -> bool {
+        match self {
+            Self::Replica
+            | Self::TenantShare
+            | Self::ActiveSeries { .. }
+            | Self::SeriesPerMetric { .. }
+            | Self::Clusters { .. } => true,
+            // new series do not keep known ones waiting, so that this stops nobody else
+            Self::NewSeriesRate(_) => false,
+            Self::Clock | Self::LateSamples | Self::SeriesState | Self::NewSeries | Self::ProcessMemory => {
+                false
+            }
+        }
+    }
+
     const fn is_of_series(self) -> bool {
         matches!(
             self,

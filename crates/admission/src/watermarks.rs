@@ -51,6 +51,9 @@ pub const REFUSE_CLOSED: u64 = 95;
 /// refused.
 pub const LATE_SHARE: u64 = 25;
 
+/// While out-of-order samples take [`LATE_SHARE`], those of tenants that have few may take this percentage of the head, too.
+pub const LATE_SHARE_OF_FEW: u64 = 3;
+
 const _: () = assert!(SEAL <= EVICT_AT_ONCE && EVICT_SOON < EVICT_AT_ONCE && EVICT_AT_ONCE < NO_NEW_SERIES);
 const _: () =
     assert!(EVICT_AT_ONCE == FAIR, "whoever is refused new series loses idle ones, and nobody else");

@@ -233,6 +233,33 @@ impl WriteRefusal {
         }
     }
 
+    /// True if the cause is what one tenant has, sends or may have, so that the writes of others may be accepted meanwhile.
+    pub const fn is_of_tenant(&self) -> bool {
+        match self {
+            Self::Rights { .. }
+            | Self::Closed { .. }
+            | Self::Blocked { .. }
+            | Self::TenantShare { .. }
+            | Self::DiskBytes { .. }
+            | Self::Tenants { .. }
+            | Self::NewTenants { .. }
+            | Self::Rate { .. }
+            | Self::NoRoomForTenant(_)
+            | Self::ConcurrentWrites { .. }
+            | Self::EarlierRequests { .. }
+            | Self::ShareOfRequests { .. } => true,
+            // new series do not keep known ones waiting, so that this stops nobody else
+            Self::ShareOfCreating { .. } => false,
+            Self::Stopping
+            | Self::Replaying(_)
+            | Self::HeadFull { .. }
+            | Self::InflightRequests { .. }
+            | Self::CreatingRequests { .. }
+            | Self::QueueFull { .. } => false,
+            Self::Postponed { what, .. } => what.is_of_tenant(),
+        }
+    }
+
     /// What a retry waits for. `None` if retries cannot help.
     pub fn retry_after(&self) -> Option<Wait> {
         let wait = match self {

@@ -86,6 +86,8 @@ pub struct Refusal {
     /// What a retry must wait for, if one can succeed. [`crate::http`] makes a time of it and adds jitter.
     pub retry_after: Option<Wait>,
     pub series: Option<Box<str>>,
+    /// True if the cause is what one tenant has, sends or may have. Others may be served meanwhile.
+    pub(crate) is_of_tenant: bool,
     /// Why a part of the request was refused, if `message` speaks of several parts and of a retry.
     cause: Option<Box<str>>,
 }
@@ -93,7 +95,9 @@ pub struct Refusal {
 impl Refusal {
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        let mut refusal = Self { kind, reason, message, retry_after: None, series: None, cause: None };
+        let (retry_after, is_of_tenant) = (None, false);
+        let mut refusal =
+            Self { kind, reason, message, retry_after, series: None, is_of_tenant, cause: None };
         refusal.retry_after = refusal.is_temporary().then_some(Wait::For(RETRY_AFTER));
         refusal
     }
@@ -120,6 +124,11 @@ impl Refusal {
         self
     }
 
+    /// Records that the cause is what one tenant has, sends or may have.
+    pub(crate) fn of_tenant(self) -> Self {
+        Self { is_of_tenant: true, ..self }
+    }
+
     /// Why something was refused, without advice to repeat the request: for senders that get no answer.
     pub(crate) fn cause(&self) -> &str {
         self.cause.as_deref().unwrap_or(&self.message)
@@ -138,7 +147,7 @@ impl Refusal {
     }
 
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Forbidden, "rights", message)
+        Self::new(ErrorKind::Forbidden, "rights", message).of_tenant()
     }
 
     pub(crate) fn stopping() -> Self {
@@ -149,7 +158,8 @@ impl Refusal {
 impl From<WriteRefusal> for Refusal {
     fn from(refused: WriteRefusal) -> Self {
         let (kind, reason, retry_after) = (refused.kind(), refused.reason(), refused.retry_after());
-        Self { kind, reason, message: refused.to_string(), retry_after, series: None, cause: None }
+        let (message, is_of_tenant) = (refused.to_string(), refused.is_of_tenant());
+        Self { kind, reason, message, retry_after, series: None, is_of_tenant, cause: None }
     }
 }
 
@@ -170,10 +180,11 @@ impl From<Exhausted> for Refusal {
         };
         // a request that can never fit must not be retried: a sender that preserves the order of requests
         // would send nothing else
-        match full.is_for_good() {
+        let refusal = match full.is_for_good() {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),
-        }
+        };
+        Self { is_of_tenant: full.share_bytes.is_some(), ..refusal }
     }
 }
 

@@ -118,8 +118,11 @@ impl HeadMemory {
         self.head().is_filled_to(percent)
     }
 
-    pub(crate) fn room_for_late_samples(&self) -> Result<(), SeriesRefusal> {
-        self.head().room_for_late(self.late_bytes())
+    /// Checks whether more late samples can be kept of a tenant that has `own_bytes` of them in one of the partitions. A tenant's
+    /// series are spread over all partitions.
+    pub(crate) fn room_for_late_samples(&self, own_bytes: usize) -> Result<(), SeriesRefusal> {
+        let own_bytes = own_bytes as u64 * self.partitions.len() as u64;
+        self.head().room_for_late(self.late_bytes(), own_bytes)
     }
 
     pub(crate) fn late_bytes(&self) -> u64 {

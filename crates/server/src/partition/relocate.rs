@@ -86,7 +86,7 @@ impl Owner {
                 "samples of tenant {} are being moved to the journal's end, because the tenant's table cannot be written; retry",
                 submission.tenant
             );
-            submission.refuse_all(Refusal::busy("table_unwritable", message));
+            submission.refuse_all(Refusal::busy("table_unwritable", message).of_tenant());
         }
     }
 

@@ -152,8 +152,8 @@ impl Owner {
             return submission.refuse_all(being_deleted());
         }
         // the room for late samples may have been used up since the submission was admitted
-        if let Err(error) = self.context.heads.room_for_late_samples()
-            && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
+        if let Some(head) = self.partition.head.read().tenant(&submission.tenant)
+            && let Err(error) = self.context.heads.room_for_late_samples(head.late_bytes())
         {
             let from = submission.slice.end;
             leave_out_late(&mut submission, from, head, &error);
@@ -213,7 +213,7 @@ impl Owner {
         }
         if cost.late > 0
             && let Some(head) = head
-            && let Err(error) = self.context.heads.room_for_late_samples()
+            && let Err(error) = self.context.heads.room_for_late_samples(head.late_bytes())
         {
             cost.total -= leave_out_late(submission, 0, head, &error) * cost.of_late;
         }
@@ -221,7 +221,8 @@ impl Owner {
 }
 
 fn being_deleted() -> Refusal {
-    Refusal::busy("deletes", "the tenant is being deleted, and the request has deltas: repeat the request")
+    let message = "the tenant is being deleted, and the request has deltas: repeat the request";
+    Refusal::busy("deletes", message).of_tenant()
 }
 
 /// Refuses the late samples at index `from` and after it. Returns their number.

@@ -206,6 +206,17 @@ pub(crate) struct NewPart {
     pub(crate) values: Values,
 }
 
+impl NewPart {
+    /// Without exemplars, which are few.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let label_bytes: usize = self.series.iter().map(|series| series.labels.as_bytes().len()).sum();
+        self.series.capacity() * size_of::<NewSeries>()
+            + label_bytes
+            + self.timestamps.capacity() * size_of::<i64>()
+            + self.values.memory_bytes()
+    }
+}
+
 /// What became of a request, or of the part of a request for one partition.
 #[derive(Debug, Default)]
 pub struct Outcome {

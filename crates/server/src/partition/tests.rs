@@ -52,7 +52,11 @@ pub(super) fn only_owner_with(
 }
 
 fn anonymous() -> Arc<TenantState> {
-    TenantStates::for_test(1).of(&TenantId::anonymous(), || true, Instant::now())
+    state_of(&TenantId::anonymous())
+}
+
+fn state_of(tenant: &TenantId) -> Arc<TenantState> {
+    TenantStates::for_test(1).of(tenant, || true, Instant::now())
 }
 
 fn new_series(name: &str, count: usize) -> Submission {
@@ -242,6 +246,57 @@ fn the_later_value_of_a_stream_wins_even_if_the_earlier_one_is_stored_in_slices(
     write(submission);
     owner.turn(None);
     assert_eq!(answer.try_recv().unwrap().unwrap().samples, 1);
+    node.stop();
+}
+
+/// Otherwise, one tenant that imports would stop the senders of all tenants that send to Graphite, since a late sample of theirs is
+/// tried again until it is stored.
+#[test]
+fn a_tenant_that_fills_the_share_of_late_samples_leaves_some_to_others() {
+    const NEWEST_MS: i64 = 1_777_000_000_000;
+    let mut rng = Rng::announced();
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(NEWEST_MS));
+    let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
+    settings.budget.head_bytes = 2 << 20;
+    let journal = journal::Memory::new(JournalId::default(), 1000);
+    let (node, mut owner, commands) = only_owner_with(settings, journal, Arc::<ManualClock>::clone(&clock));
+    let mut write = |submission| {
+        commands.send(Command::Write(Box::new(submission))).unwrap();
+        clock.advance(1000);
+        owner.turn(None);
+        while !owner.slicing.is_empty() {
+            clock.advance(1000);
+            owner.turn(None);
+        }
+    };
+    let mut fill = |name: &str| {
+        let tenant = TenantId::parse(name).unwrap();
+        let mut write_own = |mut submission: Submission| {
+            (submission.tenant, submission.state) = (tenant.clone(), state_of(&tenant));
+            write(submission);
+        };
+        write_own(new_series("m", 1));
+        let mut send = |timestamps| {
+            let (submission, mut answer) = samples_of(SeriesRef(0), timestamps);
+            write_own(submission);
+            let outcome = answer.try_recv().unwrap().unwrap();
+            (outcome.samples, outcome.refused_samples)
+        };
+        assert_eq!(send(vec![NEWEST_MS]), (1, 0));
+        let mut stored = 0;
+        loop {
+            let late = (0..100).map(|_| NEWEST_MS - 1 - rng.below(1 << 40) as i64).collect();
+            match send(late) {
+                (0, 100) => return stored,
+                (count, _) => stored += count,
+            }
+        }
+    };
+    let [imports, few, more] = ["imports", "few", "more"].map(&mut fill);
+    assert!(imports > 5 * few && few > more && more >= 100, "{imports}, {few}, {more}");
+    let (held, limit) = (node.writes().heads.late_bytes(), node.budget().head_bytes / 100 * 28);
+    assert!(held < limit + (16 << 10), "{held} bytes of {limit}");
     node.stop();
 }
 

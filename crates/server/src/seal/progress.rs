@@ -52,7 +52,7 @@ impl Progress {
             usual_ms => duration_ms.max(usual_ms - usual_ms / 8),
         };
         self.usual_ms.store(usual_ms, Ordering::Relaxed);
-        self.count(Room::Late, head.room_for_late(late_bytes).is_err());
+        self.count(Room::Late, head.room_for_late(late_bytes, u64::MAX).is_err());
     }
 
     /// The next round begins, and `least` is the least memory since the last one ended, which has not failed. Room for series and

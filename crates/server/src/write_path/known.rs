@@ -19,7 +19,7 @@ use crate::limits::fair_permits::Permit;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::{NewPart, NewSeries, Outcome, StreamId};
 use crate::refusal::Refusal;
-use model::{BatchSeries, Principal, SeriesKey, TenantId};
+use model::{BatchSeries, Labels, Principal, SeriesKey, TenantId};
 use protocol::{Body, Decoder, Encoding};
 use std::ops::Range;
 use std::pin::Pin;
@@ -47,6 +47,9 @@ pub(crate) trait WaitingSeries: std::fmt::Debug + Send + Sync {
     fn mark(&self, tenant: &TenantId, series: &[BatchSeries], waiting: &mut Vec<bool>);
 
     fn waits(&self, tenant: &TenantId, key: SeriesKey) -> bool;
+
+    /// The labels of a series, if it waits.
+    fn labels(&self, tenant: &TenantId, key: SeriesKey) -> Option<Labels>;
 }
 
 /// A decoded body, divided into samples of known series and of new series.
@@ -58,9 +61,12 @@ pub(super) struct Split {
 impl Split {
     pub(super) fn of(mut routed: Routed, mut memory: Reservation) -> Result<Self, Exhausted> {
         memory.resize(routed.bytes().min(memory.bytes()))?;
-        let (parts, memory) = (routed.take_new(), Arc::new(memory));
-        let prepared = routed.finish_within(&memory);
-        Ok(Self { prepared, new: NewSamples { parts, memory } })
+        let parts = routed.take_new();
+        // what is remembered of the new series stays until the body is stored, which may take long
+        let bytes: usize = parts.iter().map(NewPart::memory_bytes).sum();
+        let of_new = memory.split((bytes as u64).min(memory.bytes()));
+        let prepared = routed.finish_within(&Arc::new(memory));
+        Ok(Self { prepared, new: NewSamples { parts, memory: of_new } })
     }
 }
 
@@ -68,13 +74,13 @@ impl Split {
 #[derive(Debug)]
 pub(crate) struct NewSamples {
     pub(crate) parts: Vec<NewPart>,
-    memory: Arc<Reservation>,
+    memory: Reservation,
 }
 
 impl NewSamples {
     #[cfg(test)]
     pub(crate) fn of(part: NewPart, memory: Reservation) -> Self {
-        Self { parts: vec![part], memory: Arc::new(memory) }
+        Self { parts: vec![part], memory }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -83,7 +89,7 @@ impl NewSamples {
 
     /// What is to be remembered of the samples: their times. This takes less memory than the samples.
     pub(crate) fn into_times(self) -> Times {
-        let Self { parts, memory } = self;
+        let Self { parts, mut memory } = self;
         let times = parts.into_iter().map(|NewPart { series, mut timestamps, .. }| {
             let mut of_series: Vec<(SeriesKey, Range<u32>)> = Vec::with_capacity(series.len());
             for NewSeries { key, samples, .. } in series {
@@ -93,7 +99,10 @@ impl NewSamples {
             of_series.sort_unstable_by_key(|(key, _)| *key);
             PartTimes { series: of_series, timestamps }
         });
-        Times { parts: times.collect(), _memory: memory }
+        let parts: Vec<_> = times.collect();
+        let bytes: usize = parts.iter().map(PartTimes::memory_bytes).sum();
+        drop(memory.split(memory.bytes().saturating_sub(bytes as u64)));
+        Times { parts, _memory: memory }
     }
 
     /// Leaves out the samples whose key and time are selected.
@@ -130,7 +139,7 @@ impl NewSamples {
 #[derive(Debug)]
 pub(crate) struct Times {
     parts: Vec<PartTimes>,
-    _memory: Arc<Reservation>,
+    _memory: Reservation,
 }
 
 #[derive(Debug)]
@@ -139,6 +148,13 @@ struct PartTimes {
     series: Vec<(SeriesKey, Range<u32>)>,
     /// Those of a series are in order.
     timestamps: Vec<i64>,
+}
+
+impl PartTimes {
+    fn memory_bytes(&self) -> usize {
+        self.series.capacity() * size_of::<(SeriesKey, Range<u32>)>()
+            + self.timestamps.capacity() * size_of::<i64>()
+    }
 }
 
 impl Times {

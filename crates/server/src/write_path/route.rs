@@ -515,6 +515,14 @@ impl Routing<'_> {
         if self.rules.is_some() {
             return self.resolve_decided(batch, position, decided, parts, reservation);
         }
+        // A series that waits to be created gets here with each of its points. Like one that exists, it gets those that are sent under
+        // its name without a look at the rules.
+        if self.names.is_some()
+            && let Some(labels) = self.waiting_labels(series.key)
+        {
+            let (key, new) = (series.key, Destination::New(labels));
+            return self.place(batch, position, (key, new), Some(key), parts, reservation);
+        }
         match self.names.and_then(|names| names.remembered(series.key)) {
             Some(Decision::LeftOut(list)) => {
                 context.names.count(list, points);
@@ -524,6 +532,10 @@ impl Routing<'_> {
                 if let Some(known) = self.known(key, V::KIND) {
                     let part = &mut parts[key.partition(context.partitions.len())].0;
                     return place(batch, position, key, part, Destination::Known(known), reservation);
+                }
+                if let Some(labels) = self.waiting_labels(key) {
+                    let new = Destination::New(labels);
+                    return self.place(batch, position, (key, new), Some(key), parts, reservation);
                 }
             }
             None => {}
@@ -572,6 +584,10 @@ impl Routing<'_> {
         let points = u64::from(series.samples.end - series.samples.start);
         self.progress.outcome.refused_exemplars += exemplars_of(&batch.exemplars, position).len() as u64;
         self.progress.outcome.refuse(error, points, || self.form.describe(self.bytes, &series.labels));
+    }
+
+    fn waiting_labels(&self, key: SeriesKey) -> Option<Labels> {
+        self.waiting.and_then(|waiting| waiting.labels(self.tenant, key))
     }
 
     /// Looks up a series that does not wait.

@@ -146,6 +146,7 @@ impl Aggregates {
             protocol: Protocol::Pickles,
             principal: Principal { tenant: tenant.clone(), rights },
             has_many_tenants: false,
+            is_in_lane: false,
             sender: None,
             ticket: tickets.ticket().clone(),
             origin: Origin::Aggregator,

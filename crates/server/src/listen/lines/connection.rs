@@ -75,7 +75,8 @@ impl Connection {
         let (principal, ticket) = (shared.principal.clone(), tickets.ticket().clone());
         let has_many_tenants = shared.has_many_tenants;
         let (sender, origin) = (Some(sender), Origin::Sender);
-        let source = Source { protocol, principal, has_many_tenants, sender, ticket, origin };
+        let is_in_lane = false;
+        let source = Source { protocol, principal, has_many_tenants, is_in_lane, sender, ticket, origin };
         let framing = match protocol {
             Protocol::Lines => Framing::lines(),
             Protocol::Pickles | Protocol::Protobufs => Framing::Frames,

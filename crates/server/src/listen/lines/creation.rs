@@ -34,9 +34,9 @@ pub(super) const FINAL: [&str; 5] =
 /// while it is written.
 const CHUNK_PART: u64 = 16;
 
-/// How long a sender waits for points of known series that wait for earlier points. A commit takes less, unless the points
-/// cannot be stored. Then, points of other known series must not wait for them.
-const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
+/// How long a body waits for points of known series that wait for earlier points, for those of all its tenants together. A commit
+/// takes less, unless the points cannot be stored. Then, points of other known series must not wait for them.
+pub(super) const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
 
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
@@ -137,9 +137,15 @@ impl Creation {
     }
 
     /// Waits briefly until points of the tenant's known series are stored that wait for earlier points. Senders do this
-    /// before they send more; otherwise, the points of a series could come so fast that it never leaves the queue.
-    pub(super) async fn let_known_catch_up(&self, tenant: &TenantId) {
-        self.queue.known_are_stored(tenant, Instant::now() + CATCH_UP_WAIT).await;
+    /// before they send more; otherwise, the points of a series could come so fast that it never leaves the queue. Takes the time
+    /// that this waits from `left`.
+    pub(super) async fn let_known_catch_up(&self, tenant: &TenantId, left: &mut Duration) {
+        if left.is_zero() {
+            return;
+        }
+        let began = Instant::now();
+        self.queue.known_are_stored(tenant, began + *left).await;
+        *left = left.saturating_sub(began.elapsed());
     }
 
     /// The queue, by which the write path knows which series have waiting points that later ones must not overtake.

@@ -102,6 +102,7 @@ pub(super) async fn serve(
         protocol: Protocol::Lines,
         principal: shared.principal.clone(),
         has_many_tenants: shared.has_many_tenants,
+        is_in_lane: false,
         sender: None, // a body has datagrams of many senders
         ticket: tickets.ticket().clone(),
         origin: Origin::Sender,

@@ -14,6 +14,7 @@ use super::drops::{Drop, Drops, Reason};
 use super::telemetry::Metrics;
 use super::ticket::Ticket;
 use super::unfinished::Unfinished;
+use super::writer::MEMORY_WAIT;
 use crate::limits::fair_permits::FairPermits;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
@@ -90,27 +91,15 @@ pub(super) struct Source {
     pub(super) principal: Principal,
     /// True if the sender's points belong to many tenants, of which `principal` is one.
     pub(super) has_many_tenants: bool,
+    /// True in a lane, where waiting stops only the points of `principal`.
+    pub(super) is_in_lane: bool,
     pub(super) sender: Option<IpAddr>,
     pub(super) ticket: Ticket,
     pub(super) origin: Origin,
 }
 
-/// Reasons of refusals that concern one tenant only. On a connection of many tenants, the points are then dropped, because
-/// waiting would stop the other tenants.
-const TENANT_REASONS: [&str; 12] = [
-    "bytes_rate",
-    "concurrent_writes",
-    "disk_bytes",
-    "ha_failover",
-    "new_tenants",
-    "requests_rate",
-    "rights",
-    "samples_rate",
-    "table_unreadable",
-    "table_unwritable",
-    "tenant_share",
-    "tenants",
-];
+/// Reasons of refusals that wait for requests in progress, which may be other bodies of the same sender.
+pub(super) const OF_REQUESTS: [&str; 3] = ["concurrent_writes", "inflight_requests", "memory"];
 
 /// What to do after a refusal.
 enum Next {
@@ -169,14 +158,16 @@ impl Intake {
     }
 
     /// Decodes a body, submits its points of known series, and queues the others. Bodies of a sender must be sent one
-    /// after the other, so that the points of each series stay in order.
+    /// after the other, so that the points of each series stay in order. `catch_up` is how long the sender may still wait for earlier
+    /// points of new series.
     pub(super) async fn send(
         &self,
         source: &Source,
         body: &Body,
         attempts: &mut Attempts,
+        catch_up: &mut Duration,
     ) -> Result<First, Refusal> {
-        self.creation.let_known_catch_up(&source.principal.tenant).await;
+        self.creation.let_known_catch_up(&source.principal.tenant, catch_up).await;
         self.begin(source, body, attempts).await
     }
 
@@ -245,7 +236,7 @@ impl Intake {
     ) -> bool {
         let mut tried = false;
         loop {
-            match next(&refusal, source.has_many_tenants) {
+            match next(&refusal, source.has_many_tenants, source.is_in_lane) {
                 Next::Retry(wait) => {
                     let _paused = self.metrics.pause(&refusal);
                     tokio::time::sleep(wait).await;
@@ -308,15 +299,17 @@ impl Intake {
                     }
                     return;
                 }
-                Err(Unwritten { refusal, .. }) => match next(&refusal, source.has_many_tenants) {
-                    // some of the series may be new
-                    _ if FINAL.contains(&refusal.reason) => break refusal,
-                    Next::Retry(wait) => {
-                        let _paused = self.metrics.pause(&refusal);
-                        tokio::time::sleep(wait).await;
+                Err(Unwritten { refusal, .. }) => {
+                    match next(&refusal, source.has_many_tenants, source.is_in_lane) {
+                        // some of the series may be new
+                        _ if FINAL.contains(&refusal.reason) => break refusal,
+                        Next::Retry(wait) => {
+                            let _paused = self.metrics.pause(&refusal);
+                            tokio::time::sleep(wait).await;
+                        }
+                        Next::GiveUp => break refusal,
                     }
-                    Next::GiveUp => break refusal,
-                },
+                }
             }
         };
         self.refused(source, given_back.points(), &refusal);
@@ -356,10 +349,15 @@ impl Intake {
 }
 
 /// Only points of known series are refused here. They are kept until they can be stored, unless this can never happen.
-fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
+fn next(refusal: &Refusal, has_many_tenants: bool, is_in_lane: bool) -> Next {
     match refusal.kind {
+        _ if is_in_lane && OF_REQUESTS.contains(&refusal.reason) && refusal.is_temporary() => {
+            Next::Retry(refusal.pause().unwrap_or(RETRY_WAIT))
+        }
         // one tenant must not stop the others
-        _ if has_many_tenants && TENANT_REASONS.contains(&refusal.reason) => Next::GiveUp,
+        _ if has_many_tenants && refusal.is_of_tenant => Next::GiveUp,
+        // this asks only for another attempt
+        _ if refusal.reason == "ingest_rules" => Next::Retry(MEMORY_WAIT),
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
         ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {
@@ -377,7 +375,9 @@ fn next(refusal: &Refusal, has_many_tenants: bool) -> Next {
 mod tests {
     use super::*;
     use crate::partition::submission::{NewPart, NewSeries};
-    use model::{Labels, SeriesKey, Values};
+    use admission::{Postponed, RateLimited, WriteRefusal};
+    use model::{Labels, SeriesKey, SeriesRefusal, Values};
+    use stdx::budget::Exhausted;
 
     fn new_samples(samples: &[(u64, &[i64])]) -> NewSamples {
         let mut part = NewPart { series: vec![], timestamps: vec![], values: Values::Floats(vec![]) };
@@ -405,6 +405,43 @@ mod tests {
             of_series.collect::<Vec<_>>()
         };
         new.parts.iter().flat_map(of_part).collect()
+    }
+
+    /// Otherwise, one tenant could stop the others of a connection: by a new name in its paths while the head is rather full, or by
+    /// what it sends over HTTP.
+    #[test]
+    fn a_connection_of_many_tenants_waits_only_for_what_concerns_all() {
+        let tenant = || TenantId::parse("a").unwrap();
+        let full = SeriesRefusal::NoRoom { used_mib: 85, limit_mib: 85 };
+        let process = SeriesRefusal::NoMemory { used_mib: 95, limit_mib: 95 };
+        let memory = |share_bytes| Exhausted {
+            account: "inflight",
+            asked_bytes: 2,
+            used_bytes: 8,
+            limit_bytes: 9,
+            share_bytes,
+        };
+        let (limit, per_s, wait) = (RateLimited::Samples, 1, Duration::from_secs(1));
+        let partly = |what| WriteRefusal::Postponed { what, report: String::new() };
+        let check = |refusal: Refusal, is_of_tenant: bool| {
+            for has_many_tenants in [false, true] {
+                let waits =
+                    |is_in_lane| matches!(next(&refusal, has_many_tenants, is_in_lane), Next::Retry(_));
+                assert_eq!(waits(false), !(is_of_tenant && has_many_tenants), "{refusal:?}");
+                assert_eq!(waits(true), waits(false) || OF_REQUESTS.contains(&refusal.reason), "{refusal:?}");
+            }
+        };
+        check(WriteRefusal::NoRoomForTenant(full).into(), true);
+        check(WriteRefusal::NoRoomForTenant(process).into(), true);
+        check(WriteRefusal::ShareOfRequests { tenant: tenant(), inside: 8, limit: 9 }.into(), true);
+        check(WriteRefusal::Rate { tenant: tenant(), limit, per_s, wait }.into(), true);
+        check(memory(Some(8)).into(), true);
+        check(partly(Postponed::TenantShare).into(), true);
+        check(WriteRefusal::HeadFull { used_mib: 9, limit_mib: 9 }.into(), false);
+        check(WriteRefusal::InflightRequests { limit: 9 }.into(), false);
+        check(WriteRefusal::QueueFull { limit: 9 }.into(), false);
+        check(memory(None).into(), false);
+        check(partly(Postponed::LateSamples).into(), false);
     }
 
     #[test]

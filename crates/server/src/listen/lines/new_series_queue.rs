@@ -26,7 +26,7 @@ use crate::partition::submission::{NewPart, NewSeries};
 use crate::write_path::known::{NewSamples, WaitingSeries};
 use admission::gate::MULTIPLE;
 use entry::{COPY_BYTES_MAX, Entry, POINT_BYTES, Point, Size};
-use model::{Batch, BatchSeries, SeriesKey, TenantId, ValuesRef};
+use model::{Batch, BatchSeries, Labels, SeriesKey, TenantId, ValuesRef};
 use parking_lot::Mutex;
 use protocol::labels::describe_labels;
 use slots::{Lane, Slots};
@@ -248,6 +248,12 @@ impl WaitingSeries for NewSeriesQueue {
 
     fn waits(&self, tenant: &TenantId, key: SeriesKey) -> bool {
         self.tenants.lock().get(tenant).is_some_and(|queue| queue.slots.find(key).is_some())
+    }
+
+    fn labels(&self, tenant: &TenantId, key: SeriesKey) -> Option<Labels> {
+        let tenants = self.tenants.lock();
+        let slots = &tenants.get(tenant)?.slots;
+        Some(slots.get(slots.find(key)?).labels().clone())
     }
 }
 

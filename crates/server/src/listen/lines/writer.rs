@@ -8,8 +8,9 @@
 //! that the other tenants of the connection do not wait ([`lanes`](super::lanes)).
 
 use super::buffer::Body;
+use super::creation::CATCH_UP_WAIT;
 use super::drops::{Drop, Reason};
-use super::intake::{Attempts, First, Intake, Source};
+use super::intake::{Attempts, First, Intake, OF_REQUESTS, Source};
 use super::lanes::Lanes;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Reservation;
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep};
 
 /// Memory is reserved for this many tenants at a time. Most bodies name one or a few.
@@ -31,6 +33,9 @@ const TENANT_BYTES: usize = 160;
 
 /// While they grow, the vectors of lines take up to twice the bytes of the lines.
 const GROWTH: usize = 2;
+
+/// Lines that are shorter together are not divided further if there is no memory, because each part is a request.
+const PART_BYTES_MIN: usize = 4 << 10;
 
 /// Limit on the bodies of a sender that are not durable yet.
 const BODIES_MAX: usize = 4;
@@ -44,6 +49,9 @@ pub(super) struct Writer {
     pub(super) source: Source,
     /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
+    /// How long the body that is being written may still wait for earlier points of new series. It may have many tenants, with
+    /// such points that cannot be stored.
+    catch_up: Duration,
     /// Bodies of tenants whose rules take long, if the sender's points belong to many tenants.
     lanes: Lanes,
 }
@@ -65,7 +73,8 @@ type Lines = Vec<u8>;
 impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
-        Self { intake, source, bodies: VecDeque::new(), lanes: Lanes::default() }
+        let (bodies, catch_up, lanes) = (VecDeque::new(), CATCH_UP_WAIT, Lanes::default());
+        Self { intake, source, bodies, catch_up, lanes }
     }
 
     /// True if everything that was written is durable.
@@ -144,20 +153,28 @@ impl Writer {
         if !self.source.has_many_tenants {
             return self.write_in_order(self.source.clone(), body, Attempts::default()).await;
         }
-        let mut memory = self.memory(GROWTH * body.bytes.len() + TENANTS_STEP * TENANT_BYTES).await;
-        let Body { bytes, since, arrived_ms, _of_datagrams: mut of_datagrams, .. } = body;
+        let Body { bytes, since, arrived_ms, _memory: mut held, _of_datagrams: mut of_datagrams } = body;
+        // what the buffer needed besides the bytes may be needed for their copies
+        drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
+        self.catch_up = CATCH_UP_WAIT;
         let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
-            for (tenant, lines) in divide(&mut rest, &mut wrong, &mut memory) {
-                let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
-                let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
-                let memory = memory.split(lines.len() as u64);
-                let part = of_datagrams.as_mut().map(|of| of.split(of.bytes().min(lines.len() as u64)));
-                let body =
-                    Body { bytes: Arc::new(lines), since, arrived_ms, _memory: memory, _of_datagrams: part };
-                if let Some(body) = self.lanes.push(&self.intake, &source, body) {
-                    self.write_for(source, body).await;
+            let (mut some, mut memory) = self.room(rest).await;
+            rest = &rest[some.len()..];
+            while !some.is_empty() {
+                for (tenant, lines) in divide(&mut some, &mut wrong, &mut memory) {
+                    // there may be thousands of tenants, and those that are refused make nothing wait
+                    consume_budget().await;
+                    let rights = Rights { read: false, write: self.intake.may_write(&tenant) };
+                    let source = Source { principal: Principal { tenant, rights }, ..self.source.clone() };
+                    let memory = memory.split(lines.len() as u64);
+                    let part = of_datagrams.as_mut().map(|of| of.split(of.bytes().min(lines.len() as u64)));
+                    let bytes = Arc::new(lines);
+                    let body = Body { bytes, since, arrived_ms, _memory: memory, _of_datagrams: part };
+                    if let Some(body) = self.lanes.push(&self.intake, &source, body) {
+                        self.write_for(source, body).await;
+                    }
                 }
             }
         }
@@ -181,12 +198,13 @@ impl Writer {
         let Some((body, memory)) = Lanes::room(&self.intake, &source, body) else { return };
         // the tenant's earlier points must be stored before those in the lane
         self.settled_bodies().await;
-        let writer = Self::new(&self.intake, source);
+        let writer = Self::new(&self.intake, Source { is_in_lane: true, ..source });
         self.lanes.open(writer, body, attempts, memory);
     }
 
     /// Submits a body. Waits for its rules, too.
     pub(super) async fn write_in_order(&mut self, source: Source, body: Body, mut attempts: Attempts) {
+        self.catch_up = CATCH_UP_WAIT;
         let sent = match self.send(&source, &body, &mut attempts).await {
             Ok(First::Later(later)) => self.intake.go_on(&source, &mut attempts, later).await,
             Ok(First::Sent(sent)) => Ok(*sent),
@@ -208,7 +226,7 @@ impl Writer {
             let settled = self.oldest_settled().await;
             self.finish(settled).await;
         }
-        self.intake.send(source, body, attempts).await
+        self.intake.send(source, body, attempts, &mut self.catch_up).await
     }
 
     async fn sent(
@@ -224,26 +242,55 @@ impl Writer {
                 let settled = tokio::spawn(async move { intake.settle(sent).await });
                 self.bodies.push_back(Sending { source, body, attempts, settled });
             }
-            Err(refusal) => {
+            Err(mut refusal) => {
+                let had_bodies = self.has_bodies();
                 self.settled_bodies().await;
+                // these bodies may have held what it lacked
+                if had_bodies && OF_REQUESTS.contains(&refusal.reason) {
+                    match intake.write_again(&source, &body, &mut attempts).await {
+                        Ok(outcome) => {
+                            intake.stored(&source, &body, outcome).await;
+                            return;
+                        }
+                        Err(other) => refusal = other,
+                    }
+                }
                 intake.retry(&source, &body, &mut attempts, refusal).await;
             }
         }
     }
 
-    /// Waits for memory of the whole account. The part of the sender's tenant may be full of bodies that wait for this.
-    async fn memory(&self, bytes: usize) -> Reservation {
+    /// Waits for memory to divide lines. Returns as many of the lines as it is enough for: waiting for that of all lines, several senders
+    /// could keep each other from going on. It is memory of the whole account, because the part of the sender's tenant may be full of
+    /// bodies that wait for this.
+    async fn room<'a>(&mut self, lines: &'a [u8]) -> (&'a [u8], Reservation) {
+        let mut some = lines;
         loop {
-            match self.intake.unwritten.reserve(bytes as u64) {
-                Ok(memory) => return memory,
-                Err(refused) => {
-                    let tenant = &self.source.principal.tenant;
-                    self.intake.unfinished.make_room(tenant, &refused, Instant::now());
-                    sleep(MEMORY_WAIT).await;
-                }
+            let bytes = GROWTH * some.len() + TENANTS_STEP * TENANT_BYTES;
+            if let Ok(memory) = self.intake.unwritten.reserve(bytes as u64) {
+                return (some, memory);
+            }
+            if self.has_bodies() {
+                let settled = self.oldest_settled().await;
+                self.finish(settled).await; // gives its memory back
+            } else {
+                self.intake.unfinished.close_longest(Instant::now());
+                sleep(MEMORY_WAIT).await;
+            }
+            if some.len() >= 2 * PART_BYTES_MIN {
+                some = first_half(some).unwrap_or(some);
             }
         }
     }
+}
+
+/// About half of the lines, or the first one. `None` if there is only one.
+fn first_half(lines: &[u8]) -> Option<&[u8]> {
+    let is_end = |byte: &u8| *byte == b'\n';
+    let (first, second) = lines.split_at(lines.len() / 2);
+    let last = first.iter().rposition(is_end);
+    let last = last.or_else(|| second.iter().position(is_end).map(|position| first.len() + position))?;
+    Some(&lines[..=last]).filter(|half| half.len() < lines.len())
 }
 
 /// Divides lines by tenants. Stops early, at a line of a further tenant, only if there is no memory for more tenants. Adds the
@@ -294,14 +341,218 @@ mod tests {
     use super::*;
     use crate::http::App;
     use crate::listen::lines::intake::Protocol;
+    use crate::listen::lines::new_series_queue::Most;
     use crate::listen::lines::ticket::Tickets;
     use crate::node::Node;
+    use crate::partition::submission::{NewPart, NewSeries};
     use crate::seal::tests::stop;
+    use crate::settings::Settings;
     use crate::write_path::Origin;
+    use crate::write_path::known::NewSamples;
     use crate::write_path::tests::small_settings;
+    use model::{Labels, SeriesKey, Values};
     use std::ops::RangeInclusive;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use stdx::budget::Account;
     use stdx::clock::{Clock, ManualClock, SystemClock};
+    use tokio::task::yield_now;
+    use tokio::time::timeout;
+
+    /// Number of tenants in a body.
+    const TENANTS: usize = 400;
+
+    /// A node that serves connections of many tenants.
+    struct Served {
+        node: Node,
+        app: App,
+        intake: Arc<Intake>,
+        tickets: Tickets,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Served {
+        async fn new(change: impl FnOnce(&mut Settings)) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let mut settings = small_settings(dir.path());
+            change(&mut settings);
+            let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+            node.readiness().wait_for_replay().await;
+            let app = App::new(node.clone());
+            let intake = Lines::new(&app, GraphiteSockets::default(), None).shared.intake;
+            Self { node, app, intake, tickets: Tickets::new(), _dir: dir }
+        }
+
+        fn writer(&self) -> Writer {
+            let source = Source {
+                protocol: Protocol::Lines,
+                principal: Principal::of(TenantId::parse("all").unwrap()),
+                has_many_tenants: true,
+                is_in_lane: false,
+                sender: None,
+                ticket: self.tickets.ticket().clone(),
+                origin: Origin::Sender,
+            };
+            Writer::new(&self.intake, source)
+        }
+
+        /// A body with points of one series of each of these tenants, with the memory of a full buffer.
+        fn body(&self, points: usize, tenants: usize) -> Body {
+            let began_s = self.intake.now_ms() / 1000 - points as i64;
+            let line = |i| format!("t{}.m 1 {}\n", i % tenants, began_s + i as i64);
+            let lines: String = (0..points).map(line).collect();
+            let mut bytes = lines.into_bytes();
+            bytes.shrink_to_fit();
+            let account = self.intake.unwritten_of(&TenantId::parse("all").unwrap());
+            Body {
+                _memory: account.reserve(2 * bytes.len() as u64).unwrap(),
+                bytes: Arc::new(bytes),
+                since: Instant::now(),
+                arrived_ms: self.intake.now_ms(),
+                _of_datagrams: None,
+            }
+        }
+
+        fn tenant(i: usize) -> TenantId {
+            TenantId::parse(&format!("t{i}")).unwrap()
+        }
+
+        async fn stop(self) {
+            let Self { node, app, intake, .. } = self;
+            drop((app, intake));
+            stop(node).await;
+        }
+    }
+
+    /// Otherwise, some series of each of many tenants that cannot be created would delay the known series of all of them.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_body_waits_once_for_the_queued_points_of_all_its_tenants() {
+        let served = Served::new(|settings| settings.tenant_burst = TENANTS).await;
+        let labels = Labels::from_pairs(&[("__name__", "waits")]);
+        let key = SeriesKey::of(labels.as_bytes(), served.node.writes().seed);
+        let queue = &served.app.new_series_queue;
+        let mut chunks = Vec::new();
+        for tenant in (0..TENANTS).map(Served::tenant) {
+            for _ in 0..2 {
+                let (labels, samples) = (labels.clone(), 0..1);
+                let series = vec![NewSeries { key, labels, samples, exemplars: Vec::new() }];
+                let part = NewPart { series, timestamps: vec![1], values: Values::Floats(vec![1.0]) };
+                let new = NewSamples::of(part, served.node.writes().inflight.reserve(0).unwrap());
+                let now = std::time::Instant::now();
+                let (_, dropped) = queue.push(&tenant, 1, &new, served.tickets.ticket(), now);
+                assert!(dropped.is_none());
+                // it is in creation, which does not end, and the second point waits for it
+                chunks.extend(queue.take(&tenant, Most { series: 1, bytes: 1 << 20 }));
+            }
+        }
+        assert_eq!(chunks.len(), TENANTS);
+        let mut writer = served.writer();
+        // a wait for each tenant would take 20 s
+        timeout(Duration::from_secs(15), writer.write(served.body(TENANTS, TENANTS))).await.unwrap();
+        writer.settled_all().await;
+        drop((writer, chunks));
+        served.stop().await;
+    }
+
+    /// Otherwise, lines of invented tenants would occupy a thread of the runtime for long.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn bodies_of_refused_tenants_let_other_tasks_run() {
+        let served = Served::new(|settings| settings.tenant_burst = 1).await;
+        let (mut writer, body) = (served.writer(), served.body(10 * TENANTS, 10 * TENANTS));
+        // both tasks have the only worker
+        let has_written = Arc::new(AtomicBool::new(false));
+        let others = tokio::spawn({
+            let has_written = Arc::clone(&has_written);
+            async move {
+                let mut turns = 0;
+                while !has_written.load(Ordering::Relaxed) {
+                    turns += 1;
+                    yield_now().await;
+                }
+                turns
+            }
+        });
+        let writing = tokio::spawn(async move {
+            writer.write(body).await;
+            has_written.store(true, Ordering::Relaxed);
+            writer.settled_all().await;
+        });
+        writing.await.unwrap();
+        let turns = others.await.unwrap();
+        assert!(turns >= 10 * TENANTS / 128 / 2, "{turns} turns");
+        served.stop().await;
+    }
+
+    /// Otherwise, a few full bodies could wait for each other, and unfinished lines of strangers keep all of them waiting.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_body_of_many_tenants_needs_little_memory_beside_its_own() {
+        const POINTS: usize = 4000;
+        let served = Served::new(|_| ()).await;
+        let (mut writer, body) = (served.writer(), served.body(POINTS, 8));
+        let unwritten = &served.intake.unwritten;
+        let (length, free) = (body.bytes.len() as u64, unwritten.limit_bytes() - unwritten.used_bytes());
+        let others = unwritten.reserve(free - 4096).unwrap();
+        timeout(Duration::from_secs(60), writer.write(body)).await.expect("there is memory for some lines");
+        timeout(Duration::from_secs(60), writer.settled_all()).await.unwrap();
+        assert!(length > 64 << 10, "{length} bytes");
+        assert_eq!(unwritten.used_bytes(), others.bytes());
+        let written = served.node.registry().render();
+        let expected = format!("floodmark_graphite_points_total {POINTS}\n");
+        assert!(written.contains(&expected), "{written}");
+        drop((writer, others));
+        served.stop().await;
+    }
+
+    /// Otherwise, a sender that is only faster than the disk would lose points of a tenant with little memory.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_body_is_tried_again_when_earlier_ones_of_its_tenant_are_stored() {
+        const LIMIT_BYTES: u64 = 1 << 20;
+        let served = Served::new(|settings| {
+            settings.tenants.general.limits.inflight_bytes = Some(LIMIT_BYTES);
+        })
+        .await;
+        let (mut writer, tenant, context) = (served.writer(), Served::tenant(0), served.node.writes());
+        let own = context.overrides.current();
+        let held = context.tenant(&tenant).inflight(own.of(&tenant)).reserve(LIMIT_BYTES).unwrap();
+        let (store, stored) = tokio::sync::oneshot::channel();
+        writer.bodies.push_back(Sending {
+            source: Source { principal: Principal::of(tenant), ..writer.source.clone() },
+            body: served.body(1, 1),
+            attempts: Attempts::default(),
+            settled: tokio::spawn(async move {
+                let _ = stored.await;
+                drop(held);
+                Ok(Outcome::default())
+            }),
+        });
+        // the earlier body is stored once the later one was refused
+        tokio::join!(writer.write(served.body(100, 1)), async { store.send(()).unwrap() });
+        writer.settled_all().await;
+        let metrics = served.node.registry().render();
+        for expected in ["points_total 100\n", "dropped_points_total{reason=\"refused\"} 0\n"] {
+            assert!(metrics.contains(&format!("floodmark_graphite_{expected}")), "{metrics}");
+        }
+        drop(writer);
+        served.stop().await;
+    }
+
+    #[test]
+    fn lines_are_halved_between_lines() {
+        let halves = |lines: &str| {
+            let mut lines = lines.as_bytes();
+            std::iter::from_fn(move || {
+                lines = first_half(lines)?;
+                Some(std::str::from_utf8(lines).unwrap().to_owned())
+            })
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(halves("a\nb\nc\nd\n"), ["a\nb\n", "a\n"]);
+        assert_eq!(halves("aaaaaaaaa\nb\nc\n"), ["aaaaaaaaa\n"]);
+        assert_eq!(halves("a\nbbbbbbbbbbbb\n"), ["a\n"]);
+        assert_eq!(halves("a\nbbbbbbbbbbbb"), ["a\n"]);
+        for lines in ["", "a", "\n", "aaaa\n"] {
+            assert!(halves(lines).is_empty(), "{lines:?}");
+        }
+    }
 
     /// They are stored already, so refusing them would only count them as dropped.
     #[tokio::test(flavor = "multi_thread")]
@@ -318,6 +569,7 @@ mod tests {
             protocol: Protocol::Lines,
             principal: Principal::of(TenantId::parse(name).unwrap()),
             has_many_tenants: true,
+            is_in_lane: false,
             sender: None,
             ticket: tickets.ticket().clone(),
             origin: Origin::Sender,

@@ -19,6 +19,28 @@ impl WaitingSeries for NoneWaits {
     fn waits(&self, _: &TenantId, _: SeriesKey) -> bool {
         false
     }
+
+    fn labels(&self, _: &TenantId, _: SeriesKey) -> Option<Labels> {
+        None
+    }
+}
+
+/// The series with these labels waits.
+#[derive(Debug)]
+struct OneWaits(SeriesKey, Labels);
+
+impl WaitingSeries for OneWaits {
+    fn mark(&self, _: &TenantId, series: &[BatchSeries], waiting: &mut Vec<bool>) {
+        waiting.extend(series.iter().map(|series| series.key == self.0));
+    }
+
+    fn waits(&self, _: &TenantId, key: SeriesKey) -> bool {
+        key == self.0
+    }
+
+    fn labels(&self, _: &TenantId, key: SeriesKey) -> Option<Labels> {
+        (key == self.0).then(|| self.1.clone())
+    }
 }
 
 /// A node that stores points of the last ten minutes.
@@ -30,10 +52,18 @@ fn node(dir: &std::path::Path) -> (Node, Arc<ManualClock>) {
 
 /// Writes lines that arrived at some time. Returns also the points of new series.
 async fn write_lines(node: &Node, lines: &str, arrived_ms: i64) -> (Outcome, NewSamples) {
+    write_lines_beside(node, lines, arrived_ms, Arc::new(NoneWaits)).await
+}
+
+async fn write_lines_beside(
+    node: &Node,
+    lines: &str,
+    arrived_ms: i64,
+    waiting: Arc<dyn WaitingSeries>,
+) -> (Outcome, NewSamples) {
     let writes = node.writes();
     let decoders: Arc<Decoders<graphite::Decoder>> =
         Arc::new(Decoders::new(writes.seed, writes.decoders.clone()));
-    let waiting: Arc<dyn WaitingSeries> = Arc::new(NoneWaits);
     let counted = &mut Counted::default();
     let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, arrived_ms, permit: None, counted };
     let (principal, body) = (Principal::of(TenantId::anonymous()), Arc::new(lines.as_bytes().to_vec()));
@@ -56,6 +86,58 @@ async fn the_age_of_points_is_judged_when_their_body_arrives() {
         clock.advance(waits_ms);
         let (outcome, new) = write_lines(&node, &lines, arrived_ms).await;
         assert_eq!((new.points(), outcome.refused_samples), (2, 2), "after {waits_ms} ms");
+    }
+    stop(node).await;
+}
+
+/// Otherwise, a body that is tried again for hours would keep several times the memory that it needs, and each attempt takes as much again.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_samples_keep_only_their_own_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, clock) = node(dir.path());
+    let (now_ms, inflight) = (clock.now_ms(), &node.writes().inflight);
+    write_series(&node, (0..2000).map(|i| format!("m{i}"))).await;
+    let lines = |name: &str| -> String {
+        (0..2000).map(|i| format!("{name}{i} 1 {}\n", now_ms / 1000 + 1)).collect()
+    };
+    let known = lines("m");
+    let (outcome, new) = write_lines(&node, &format!("{known}one 1 {}\n", now_ms / 1000), now_ms).await;
+    assert_eq!((outcome.samples, new.points()), (2000, 1));
+    let held_bytes = inflight.used_bytes();
+    assert!((1..4096).contains(&held_bytes), "{held_bytes} bytes for one sample");
+    drop(new);
+    let (_, new) = write_lines(&node, &lines("new"), now_ms).await;
+    assert_eq!(new.points(), 2000);
+    let all_bytes = inflight.used_bytes();
+    let times = new.into_times();
+    let times_bytes = inflight.used_bytes();
+    assert!((1..all_bytes / 3 * 2).contains(&times_bytes), "{times_bytes} of {all_bytes} bytes");
+    drop(times);
+    assert_eq!(inflight.used_bytes(), 0);
+    stop(node).await;
+}
+
+/// A series may wait for hours, and there may be a thousand rules.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_on_names_are_not_applied_to_each_point_of_a_series_that_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rewrite-rules.conf");
+    std::fs::write(&file, "[pre]\n^old\\. = new.\n").unwrap();
+    let mut settings = small_settings(&dir.path().join("data"));
+    settings.graphite_rules.rewrite = Some(file);
+    let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+    let now_ms = SystemClock.now_ms();
+    for (sent, stored) in [("old.m", "new.m"), ("other.m", "other.m")] {
+        let line = format!("{sent} 1 {}\n", now_ms / 1000);
+        let (_, new) = write_lines(&node, &line, now_ms).await;
+        let labels = new.parts[0].series[0].labels.clone();
+        assert_eq!(labels, Labels::from_pairs(&[("__name__", stored)]));
+        let key = SeriesKey::of(labels.as_bytes(), node.writes().seed);
+        let waiting = Arc::new(OneWaits(key, labels.clone()));
+        let (_, again) = write_lines_beside(&node, &line, now_ms, waiting).await;
+        assert_eq!((again.points(), again.keys().collect::<Vec<_>>()), (1, vec![key]));
+        let found = &again.parts[0].series[0].labels;
+        assert!(std::ptr::eq(found.as_bytes(), labels.as_bytes()), "the labels were made once more");
     }
     stop(node).await;
 }

@@ -432,6 +432,10 @@ impl WaitingSeries for SoonAllWait {
     fn waits(&self, _: &TenantId, _: SeriesKey) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    fn labels(&self, _: &TenantId, _: SeriesKey) -> Option<Labels> {
+        None
+    }
 }
 
 impl Ruled {
