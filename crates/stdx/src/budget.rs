@@ -75,6 +75,11 @@ impl Exhausted {
     pub const fn is_for_good(&self) -> bool {
         self.asked_bytes > self.limit_bytes
     }
+
+    /// For a part that was refused by its whole account, which may be a part itself: this is not the share of the one who asks.
+    const fn of_whole(self) -> Self {
+        Self { share_bytes: None, ..self }
+    }
 }
 
 impl Account {
@@ -148,7 +153,7 @@ impl Account {
             let (account, share_bytes) = (self.0.name, Some(limit_bytes));
             return Err(Exhausted { account, asked_bytes: bytes, used_bytes, limit_bytes, share_bytes });
         }
-        whole.account.take(bytes, held_bytes)?;
+        whole.account.take(bytes, held_bytes).map_err(Exhausted::of_whole)?;
         let taken_bytes = whole.account.used_bytes();
         let share_bytes = whole.share_bytes(limit_bytes, taken_bytes, held_bytes.saturating_add(bytes));
         let taken = self.take_up_to(bytes, share_bytes, limit_bytes);
@@ -164,7 +169,7 @@ impl Account {
         let limit_bytes = self.limit_bytes();
         let mut most_bytes = limit_bytes;
         if let Some(whole) = &self.0.whole {
-            whole.account.leave_room(bytes, held_bytes, part)?;
+            whole.account.leave_room(bytes, held_bytes, part).map_err(Exhausted::of_whole)?;
             let taken_bytes = whole.account.used_bytes().saturating_add(bytes);
             most_bytes = whole.share_bytes(limit_bytes, taken_bytes, held_bytes.saturating_add(bytes));
         }
@@ -366,6 +371,23 @@ mod tests {
         assert!(part.reserve(33).is_ok());
         drop((others, held));
         assert!(part.leave_room(u64::MAX, 0, 4).is_err(), "no overflow");
+    }
+
+    #[test]
+    fn a_share_is_that_of_the_part_that_asks() {
+        let node = Account::new("inflight", 100);
+        let lines = node.part();
+        lines.share(u64::MAX, 50);
+        let tenants = [lines.part(), lines.part()];
+        tenants.iter().for_each(|tenant| tenant.share(8, u64::MAX));
+        let held = tenants[0].reserve(44).unwrap();
+        let own = tenants[0].reserve(5).unwrap_err();
+        assert!(own.share_bytes.is_some(), "{own}");
+        let of_all = tenants[1].reserve(7).unwrap_err();
+        assert_eq!((of_all.share_bytes, of_all.is_for_good()), (None, false), "{of_all}");
+        assert_eq!(tenants[1].leave_room(7, 0, 4).unwrap_err().share_bytes, None);
+        drop(held);
+        assert_eq!(node.used_bytes(), 0);
     }
 
     #[test]
