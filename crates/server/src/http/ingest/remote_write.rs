@@ -36,7 +36,7 @@ pub(crate) async fn remote_write(
             let exemplars = outcome.exemplars + outcome.deduplicated_exemplars + outcome.dropped_exemplars;
             (outcome_response(&outcome), samples, exemplars)
         }
-        Err(Unwritten { refusal, samples, exemplars }) => {
+        Err(Unwritten { refusal, samples, exemplars, .. }) => {
             (WriteError(refusal).into_response(), samples, exemplars)
         }
     };

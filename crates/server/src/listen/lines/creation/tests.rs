@@ -50,6 +50,7 @@ async fn a_panic_costs_a_tenant_one_chunk() {
         protocol: Protocol::Lines,
         principal: Principal::of(tenant.clone()),
         has_many_tenants: false,
+        is_in_lane: false,
         sender: None,
         ticket: tickets.ticket().clone(),
         origin: Origin::Sender,
