@@ -59,6 +59,9 @@ def deltas(start, end, amount):
         {"name": "golden_size",
          "histogram": {"aggregationTemporality": 1, "dataPoints": [times({
              "count": str(2 * amount), "sum": 0.5 * amount, "explicitBounds": [1], "bucketCounts": [str(amount), str(amount)]})]}},
+        {"name": "golden_wide",
+         "exponentialHistogram": {"aggregationTemporality": 1, "dataPoints": [times({
+             "count": str(amount), "sum": 1.5 * amount, "positive": {"bucketCounts": [str(amount)]}})]}},
     ]
     return {"resourceMetrics": [{
         "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "golden"}}]},
@@ -68,7 +71,9 @@ def deltas(start, end, amount):
 def sums(at, amount):
     """What the series of these points are at a time, in seconds after noon."""
     values = {"golden_requests_total": amount, "golden_size_sum": 0.5 * amount, "golden_size_count": 2 * amount,
-              'golden_size_bucket{le="1"}': amount, 'golden_size_bucket{le="+Inf"}': 2 * amount}
+              'golden_size_bucket{le="1"}': amount, 'golden_size_bucket{le="+Inf"}': 2 * amount,
+              "golden_wide_sum": 1.5 * amount, "golden_wide_count": amount, 'golden_wide_bucket{le="2"}': amount,
+              'golden_wide_bucket{le="+Inf"}': amount}
     return [{"series": series, "time": NOON + at, "value": value} for series, value in values.items()]
 
 
@@ -125,7 +130,7 @@ with tempfile.TemporaryDirectory() as folder:
             "stored": sums(-120, 1) + sums(0, 5), "repeated": sent[-1],
             "late": deltas(-120, -60, 2), "after_late": sums(-120, 1) + sums(-60, 3) + sums(0, 7),
             "next": deltas(0, 60, 8), "after_next": sums(0, 7) + sums(60, 15),
-            "recorded_samples": 11,
+            "recorded_samples": 21,
         }
         with open(os.path.join(out, "deltas.json"), "w") as file:
             json.dump(expected, file, indent=1)
