@@ -279,7 +279,6 @@ fn a_connection_whose_points_wait_makes_no_room_for_others() {
         (server.value(r#"{"kept"}"#, now_ms()) == Some(2.0)).then_some(())
     });
     assert!(others.len() > 4, "only {} connections were opened", others.len());
-    assert!(all_durable(&stream), "the connection was reset");
     assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
 }
 
