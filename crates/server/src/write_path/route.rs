@@ -291,10 +291,7 @@ impl Route {
                 for them now, or the aggregation rules have changed; send the points again, to be stored as they are";
             return Err(Refusal::busy("ingest_rules", message));
         }
-        if !arrival.is_counted {
-            let settings = context.overrides.current();
-            state.take_samples(settings.of(tenant), progress.sent_samples, context.clock.instant());
-        }
+        let sent_samples = progress.sent_samples;
         let names = names_of(context, arrival);
         let rules = arrival.rules.as_ref().map(|list| context.ingest.of(list, names));
         let Load { form, batch, labels, memory } = load;
@@ -343,6 +340,11 @@ impl Route {
         }
         let elected_bytes = outcome.elected.as_ref().map_or(0, |elected| elected.bytes());
         let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64 + elected_bytes;
+        // last, because an attempt that is refused is repeated, and then counts
+        if !arrival.is_counted {
+            let settings = context.overrides.current();
+            state.take_samples(settings.of(tenant), sent_samples, context.clock.instant());
+        }
         Ok(Routed { unsummed: Unsummed::default(), left: None, parts, outcome, creates, bytes })
     }
 }

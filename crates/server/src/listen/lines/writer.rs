@@ -43,6 +43,11 @@ const BODIES_MAX: usize = 4;
 /// Wait before the next attempt, if there is no memory.
 pub(super) const MEMORY_WAIT: Duration = Duration::from_millis(50);
 
+/// How long a body of many tenants waits, for all of them together, for what other requests of its tenants hold. Most are stored
+/// sooner. Otherwise, points would be dropped for the load of a moment; but one tenant must not stop the others.
+const OWN_WAIT: Duration = Duration::from_millis(100);
+const OWN_POLL: Duration = Duration::from_millis(10);
+
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) intake: Arc<Intake>,
@@ -52,6 +57,8 @@ pub(super) struct Writer {
     /// How long the body that is being written may still wait for earlier points of new series. It may have many tenants, with
     /// such points that cannot be stored.
     catch_up: Duration,
+    /// What is left of [`OWN_WAIT`] for the body that is being written.
+    own_wait: Duration,
     /// Bodies of tenants whose rules take long, if the sender's points belong to many tenants.
     lanes: Lanes,
 }
@@ -73,8 +80,8 @@ type Lines = Vec<u8>;
 impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
-        let (bodies, catch_up, lanes) = (VecDeque::new(), CATCH_UP_WAIT, Lanes::default());
-        Self { intake, source, bodies, catch_up, lanes }
+        let (catch_up, own_wait) = (CATCH_UP_WAIT, Duration::ZERO);
+        Self { intake, source, bodies: VecDeque::new(), catch_up, own_wait, lanes: Lanes::default() }
     }
 
     /// True if everything that was written is durable.
@@ -157,7 +164,7 @@ impl Writer {
         // what the buffer needed besides the bytes may be needed for their copies
         drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
-        self.catch_up = CATCH_UP_WAIT;
+        (self.catch_up, self.own_wait) = (CATCH_UP_WAIT, OWN_WAIT);
         let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
             let (mut some, mut memory) = self.room(rest).await;
@@ -204,7 +211,7 @@ impl Writer {
 
     /// Submits a body. Waits for its rules, too.
     pub(super) async fn write_in_order(&mut self, source: Source, body: Body, mut attempts: Attempts) {
-        self.catch_up = CATCH_UP_WAIT;
+        (self.catch_up, self.own_wait) = (CATCH_UP_WAIT, Duration::ZERO);
         let sent = match self.send(&source, &body, &mut attempts).await {
             Ok(First::Later(later)) => self.intake.go_on(&source, &mut attempts, later).await,
             Ok(First::Sent(sent)) => Ok(*sent),
@@ -213,8 +220,33 @@ impl Writer {
         self.sent(source, body, attempts, sent).await;
     }
 
-    /// Waits while too many bodies are in flight, then decodes one.
+    /// Decodes a body. If it lacks what requests in progress hold, tries again once the bodies in flight are settled, and then for
+    /// [`OWN_WAIT`].
     async fn send(
+        &mut self,
+        source: &Source,
+        body: &Body,
+        attempts: &mut Attempts,
+    ) -> Result<First, Refusal> {
+        loop {
+            let sent = self.send_once(source, body, attempts).await;
+            match &sent {
+                Err(refusal) if OF_REQUESTS.contains(&refusal.reason) && refusal.is_temporary() => {}
+                _ => return sent,
+            }
+            if self.has_bodies() {
+                self.settled_bodies().await;
+            } else if self.own_wait.is_zero() {
+                return sent;
+            } else {
+                sleep(OWN_POLL).await;
+                self.own_wait = self.own_wait.saturating_sub(OWN_POLL);
+            }
+        }
+    }
+
+    /// Waits while too many bodies are in flight, then decodes one.
+    async fn send_once(
         &mut self,
         source: &Source,
         body: &Body,
@@ -242,19 +274,8 @@ impl Writer {
                 let settled = tokio::spawn(async move { intake.settle(sent).await });
                 self.bodies.push_back(Sending { source, body, attempts, settled });
             }
-            Err(mut refusal) => {
-                let had_bodies = self.has_bodies();
+            Err(refusal) => {
                 self.settled_bodies().await;
-                // these bodies may have held what it lacked
-                if had_bodies && OF_REQUESTS.contains(&refusal.reason) {
-                    match intake.write_again(&source, &body, &mut attempts).await {
-                        Ok(outcome) => {
-                            intake.stored(&source, &body, outcome).await;
-                            return;
-                        }
-                        Err(other) => refusal = other,
-                    }
-                }
                 intake.retry(&source, &body, &mut attempts, refusal).await;
             }
         }
@@ -526,6 +547,28 @@ mod tests {
         });
         // the earlier body is stored once the later one was refused
         tokio::join!(writer.write(served.body(100, 1)), async { store.send(()).unwrap() });
+        writer.settled_all().await;
+        let metrics = served.node.registry().render();
+        for expected in ["points_total 100\n", "dropped_points_total{reason=\"refused\"} 0\n"] {
+            assert!(metrics.contains(&format!("floodmark_graphite_{expected}")), "{metrics}");
+        }
+        drop(writer);
+        served.stop().await;
+    }
+
+    /// A relay may send over several connections.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_body_waits_a_moment_for_other_connections_of_its_tenant() {
+        const LIMIT_BYTES: u64 = 1 << 20;
+        let served = Served::new(|settings| {
+            settings.tenants.general.limits.inflight_bytes = Some(LIMIT_BYTES);
+        })
+        .await;
+        let (mut writer, tenant, context) = (served.writer(), Served::tenant(0), served.node.writes());
+        let own = context.overrides.current();
+        let held = context.tenant(&tenant).inflight(own.of(&tenant)).reserve(LIMIT_BYTES).unwrap();
+        // the body is refused before this is given back
+        tokio::join!(writer.write(served.body(100, 1)), async { drop(held) });
         writer.settled_all().await;
         let metrics = served.node.registry().render();
         for expected in ["points_total 100\n", "dropped_points_total{reason=\"refused\"} 0\n"] {
