@@ -154,7 +154,7 @@ impl Writer {
             return self.write_in_order(self.source.clone(), body, Attempts::default()).await;
         }
         let Body { bytes, since, arrived_ms, _memory: mut held, _of_datagrams: mut of_datagrams } = body;
-        // what the buffer needed besides the bytes may be needed for their copies
+        // gives back the buffer's spare memory, which the copies of the lines may need
         drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
         self.catch_up = CATCH_UP_WAIT;
@@ -245,7 +245,7 @@ impl Writer {
             Err(mut refusal) => {
                 let had_bodies = self.has_bodies();
                 self.settled_bodies().await;
-                // these bodies may have held what it lacked
+                // the bodies that have just been settled may have held the places or the memory that this one lacked
                 if had_bodies && OF_REQUESTS.contains(&refusal.reason) {
                     match intake.write_again(&source, &body, &mut attempts).await {
                         Ok(outcome) => {
@@ -260,9 +260,9 @@ impl Writer {
         }
     }
 
-    /// Waits for memory to divide lines. Returns as many of the lines as it is enough for: waiting for that of all lines, several senders
-    /// could keep each other from going on. It is memory of the whole account, because the part of the sender's tenant may be full of
-    /// bodies that wait for this.
+    /// Waits for memory to divide lines. Returns the lines for which there is memory, which may be the first of them only: if several
+    /// senders waited for memory for all their lines, they could block each other. It is memory of the whole account, because the part
+    /// of the sender's tenant may be full of bodies that wait for this.
     async fn room<'a>(&mut self, lines: &'a [u8]) -> (&'a [u8], Reservation) {
         let mut some = lines;
         loop {
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// Otherwise, some series of each of many tenants that cannot be created would delay the known series of all of them.
+    /// Many tenants whose series cannot be created must not delay the known series of all of them.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_waits_once_for_the_queued_points_of_all_its_tenants() {
         let served = Served::new(|settings| settings.tenant_burst = TENANTS).await;
@@ -453,7 +453,7 @@ mod tests {
         served.stop().await;
     }
 
-    /// Otherwise, lines of invented tenants would occupy a thread of the runtime for long.
+    /// Lines of invented tenants must not occupy a thread of the runtime for long.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn bodies_of_refused_tenants_let_other_tasks_run() {
         let served = Served::new(|settings| settings.tenant_burst = 1).await;
@@ -482,7 +482,7 @@ mod tests {
         served.stop().await;
     }
 
-    /// Otherwise, a few full bodies could wait for each other, and unfinished lines of strangers keep all of them waiting.
+    /// A few full bodies must not wait for each other, and unfinished lines of strangers must not keep all of them waiting.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_of_many_tenants_needs_little_memory_beside_its_own() {
         const POINTS: usize = 4000;
@@ -502,7 +502,7 @@ mod tests {
         served.stop().await;
     }
 
-    /// Otherwise, a sender that is only faster than the disk would lose points of a tenant with little memory.
+    /// A sender that is only faster than the disk must not lose points of a tenant with little memory.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_is_tried_again_when_earlier_ones_of_its_tenant_are_stored() {
         const LIMIT_BYTES: u64 = 1 << 20;
