@@ -47,11 +47,11 @@ pub const EVICT_EVERYTHING: u64 = 94;
 /// after a restart.
 pub const REFUSE_CLOSED: u64 = 95;
 
-/// Out-of-order samples that are not sealed yet may take this percentage of the head. More of them are
-/// refused.
+/// Out-of-order samples that are not sealed yet may take this percentage of the head. Beyond it, they are refused, except
+/// as [`LATE_SHARE_OF_FEW`] allows.
 pub const LATE_SHARE: u64 = 25;
 
-/// While out-of-order samples take [`LATE_SHARE`], those of tenants that have few may take this percentage of the head, too.
+/// Beyond [`LATE_SHARE`], a further percentage of the head, only for tenants that have few out-of-order samples.
 pub const LATE_SHARE_OF_FEW: u64 = 3;
 
 const _: () = assert!(SEAL <= EVICT_AT_ONCE && EVICT_SOON < EVICT_AT_ONCE && EVICT_AT_ONCE < NO_NEW_SERIES);

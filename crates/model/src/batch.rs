@@ -15,8 +15,8 @@ pub struct Batch {
     pub bytes: Vec<u8>,
     pub floats: SeriesBatch<f64>,
     pub histograms: SeriesBatch<Histogram>,
-    /// They must be added up, and the request be decoded again with the [`ExponentialTotals`]: only then, it is known which series
-    /// there are. Everything else of the request is in this batch.
+    /// Increments of exponential histograms. The caller adds them to their sums, and decodes the request again with the
+    /// [`ExponentialTotals`], because only the sums say which series there are. All other points of the request are in this batch.
     pub exponentials: Vec<BatchExponential>,
     /// The request's message, if there are such points and the body is not the message itself.
     pub message: Option<Vec<u8>>,
@@ -115,7 +115,7 @@ pub struct BatchIncrement {
 pub struct BatchExponential {
     /// Identifies the histogram. It is not the key of a series.
     pub key: SeriesKey,
-    /// Its value is the number of values.
+    /// Interval of the point. `value` is the number of values that the point has counted.
     pub increment: Increment,
     pub counts: Arc<Exponential>,
     /// Upper bound on the labels of each of its series.
@@ -142,7 +142,7 @@ pub type ExponentialTotals = Arc<[Option<Result<ExponentialSum, SeriesRefusal>>]
 /// refused for that.
 #[derive(Debug, Clone)]
 pub struct TotalsPart {
-    /// Of all increments of the request.
+    /// Sums to which the increments of the request were added. `None` for increments of other sections.
     pub totals: ExponentialTotals,
     /// [`BatchExponential::offset`] of each increment. All other points are skipped.
     pub offsets: Arc<[u32]>,

@@ -59,7 +59,7 @@ pub struct Side {
 pub struct Exponential {
     /// At most [`SCALE_MAX`].
     pub scale: i64,
-    /// Values whose amount is not above this count as zero. It is neither negative nor NaN.
+    /// Values whose absolute value is not above this count as zero. It is neither negative nor NaN.
     pub zero_threshold: f64,
     pub zero: u64,
     pub positive: Side,

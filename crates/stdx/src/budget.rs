@@ -76,7 +76,8 @@ impl Exhausted {
         self.asked_bytes > self.limit_bytes
     }
 
-    /// For a part that was refused by its whole account, which may be a part itself: this is not the share of the one who asks.
+    /// Drops `share_bytes`, for an error that the whole account has returned to a part. If the whole is itself a part, the
+    /// error has its share, which says nothing of the part that asked.
     const fn of_whole(self) -> Self {
         Self { share_bytes: None, ..self }
     }

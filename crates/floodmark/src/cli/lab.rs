@@ -40,7 +40,7 @@ pub(crate) enum LabCommand {
     Race(Box<RaceArgs>),
     /// Merge the results of `lab run --part` of several machines
     Merge(MergeArgs),
-    /// Record write traffic of any protocol by a proxy in front of a backend
+    /// Record write traffic by a proxy in front of a backend: over HTTP, gRPC, Graphite or statsd
     Record(LabRecord),
     /// Replay recorded traffic, faster or with more series
     Replay(Box<LabReplay>),
@@ -196,7 +196,7 @@ pub(crate) struct LabVerify {
     pub(crate) access: LabAccess,
     #[command(flatten)]
     pub(crate) read: LabRead,
-    /// For statsd: smallest share of the values that the target should have stored, and owes [0 to 1]
+    /// For statsd: minimum share of owed values that are not stale, of those that the target should have stored [0 to 1]
     #[arg(long, value_name = "SHARE", default_value_t = STORED_MIN, value_parser = values::number(0.0..=1.0), help_heading = "Verification")]
     pub(crate) owed: f64,
     #[command(flatten)]

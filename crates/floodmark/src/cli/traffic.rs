@@ -23,7 +23,8 @@ pub(crate) struct LabRecord {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// URL of the backend to which requests are passed on, without the path of the requests; or tcp://HOST:PORT, to
-    /// record Graphite's lines; or udp://HOST:PORT, to record statsd
+    /// record Graphite's lines; or udp://HOST:PORT, to record datagrams of statsd or
+    /// Graphite
     #[arg(long, alias = "backend", value_name = "URL", help_heading = "Target")]
     target: String,
     /// Address for senders, such as 127.0.0.1:9201, localhost:9201, or :9201 for all addresses

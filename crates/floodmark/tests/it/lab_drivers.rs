@@ -424,7 +424,7 @@ fn what_statsd_cannot_do_is_refused() {
         (&[][..], "statsd needs a rate (--rate)"),
         (&["--rate", "1k", "--series-churn", "1h"], "gauges of statsd cannot be replaced"),
         (&["--rate", "1k", "--target", "tcp://127.0.0.1:8125"], "does not begin with udp://"),
-        (&["--rate", "1k", "--read-api", "render"], "statsd is read back by promql"),
+        (&["--rate", "1k", "--read-api", "render"], "statsd can only be read back with promql"),
     ] {
         let output = lab(&[&["write", "--protocol", "statsd", "--quiet"], flags].concat());
         let said = String::from_utf8_lossy(&output.stderr);

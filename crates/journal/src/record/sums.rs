@@ -175,7 +175,7 @@ fn histogram(
     let sum = match cursor.byte()? {
         0 => None,
         1 => Some(cursor.f64_bits()?),
-        _ => return Err(RecordError::Malformed("a sum that is neither there nor not")),
+        _ => return Err(RecordError::Malformed("the flag of a sum is neither 0 nor 1")),
     };
     memory.try_reserve(size_of::<Exponential>() + 16)?;
     Ok(Arc::new(Exponential { scale, zero_threshold, zero, positive, negative, count, sum }))

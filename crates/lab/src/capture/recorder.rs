@@ -12,8 +12,9 @@
 //! Recording never delays or changes the traffic. If the queue or the disk is full, or a body cannot be parsed, the
 //! request counts as missing from the recording.
 //!
-//! Only settled requests are recorded: accepted (2xx), or refused for good (4xx except 429). Senders retry all
-//! others.
+//! Only settled requests are recorded: accepted, or refused for good. Senders retry all others. Over HTTP, 2xx is accepted,
+//! and 4xx except 429 is refused for good; over gRPC, the code of the call decides (`calls`). Lines and datagrams have no
+//! answers: those that the backend's socket has taken are recorded.
 
 mod calls;
 mod datagrams;

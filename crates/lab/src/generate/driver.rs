@@ -1,5 +1,5 @@
-//! How each protocol is sent. A driver is everything that the generator knows of a protocol. Each has a file of its own, and a
-//! line in [`DRIVERS`].
+//! How each protocol is sent. A driver is everything that the generator knows of a protocol. Each has a
+//! line in [`DRIVERS`]; versions of a protocol, and its transports, may share a file.
 //!
 //! ```text
 //!   facts              name, addresses, what the protocol can carry
@@ -80,9 +80,9 @@ type Prepare = fn(&Plan, &[SlotTarget], u64) -> Box<dyn Prepared>;
 pub(crate) enum Transport {
     Http,
     Grpc,
-    /// A connection without answers, or datagrams that nobody owes.
+    /// Lines without answers, over a connection or in datagrams. What is sent in datagrams is never owed.
     Lines,
-    /// A connection without answers.
+    /// Frames without answers, over a connection only.
     Stream,
     /// Datagrams, whose values the target stores at the end of each of its own intervals.
     Flushed,

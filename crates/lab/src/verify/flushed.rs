@@ -22,7 +22,7 @@ pub(crate) use reader::Reader;
 /// What queries have returned of the values that a target stores at times of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flushed {
-    /// Of each slot, in the order of their times.
+    /// What was stored, for each slot, in ascending order of times.
     slots: Vec<Vec<Flush>>,
     /// Values that are of no round.
     pub wrong: u64,
@@ -30,21 +30,22 @@ pub struct Flushed {
     pub stale: u64,
     /// Values that were sent later than two seconds after their time.
     pub early: u64,
-    /// How much later, at most.
+    /// Largest time by which a value was sent later than its timestamp.
     pub early_ms: i64,
-    /// Values of which it is not known whether they were sent, because there were too many rounds to compare with.
+    /// Values of which it is not known whether they are right: too many rounds had to be compared, or the round was sent
+    /// before the times that are kept.
     pub unknown: u64,
     /// Values that the target should have stored, as far as this is known.
     pub expected: u64,
-    /// Those of them that no query has returned.
+    /// Expected values that no query has returned.
     pub absent: u64,
     /// Values that are not owed, because the ledger had reached its limit.
     pub unnoted: u64,
     /// How often the lab has looked for new values.
     pub looks: u64,
-    /// Looks that have failed.
+    /// Queries for new values that have failed.
     pub looks_failed: u64,
-    /// Why the last of these has failed.
+    /// Error of the last such query.
     pub look_error: Option<String>,
 }
 

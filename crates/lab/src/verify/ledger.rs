@@ -116,7 +116,7 @@ pub struct Ledger {
     /// See [`crate::verify::VerifyOptions::step_ms`].
     #[serde(default = "one")]
     pub step_ms: u64,
-    /// True if the samples were sent as datagrams, so that none of them is owed.
+    /// True if all samples were sent as Graphite's datagrams, none of which is owed. Over statsd, false.
     #[serde(default)]
     pub datagrams: bool,
     /// For statsd: what queries have returned during the load. Only this is owed.

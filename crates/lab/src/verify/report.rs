@@ -12,7 +12,7 @@ pub const STORED_MIN: f64 = 0.9;
 #[serde(default)]
 pub struct VerifyReport {
     pub acknowledged: u64,
-    /// True if all samples were sent as datagrams, so that none of them is owed.
+    /// True if all samples were sent as Graphite's datagrams, none of which is owed. Over statsd, false.
     pub datagrams: bool,
     /// Acknowledged samples that queries returned, whatever their value.
     pub read_back: u64,
@@ -71,8 +71,8 @@ pub struct VerifyReport {
 
 impl VerifyReport {
     /// True if queries returned every acknowledged sample once with the right value, and no unexpected samples. A
-    /// verification without any acknowledged sample proves nothing, and is good only for datagrams. Over statsd, the target
-    /// must have stored enough.
+    /// verification without any acknowledged sample proves nothing, so it is not good, except for Graphite's datagrams, none
+    /// of which is owed. Over statsd, at least [`STORED_MIN`] of what should be stored must be owed and not stale.
     pub fn is_good(&self) -> bool {
         self.is_good_if_stored(STORED_MIN)
     }

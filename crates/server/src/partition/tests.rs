@@ -249,8 +249,8 @@ fn the_later_value_of_a_stream_wins_even_if_the_earlier_one_is_stored_in_slices(
     node.stop();
 }
 
-/// Otherwise, one tenant that imports would stop the senders of all tenants that send to Graphite, since a late sample of theirs is
-/// tried again until it is stored.
+/// A tenant that imports must not stop the senders of all tenants that send to Graphite, whose late samples are tried again until
+/// they are stored.
 #[test]
 fn a_tenant_that_fills_the_share_of_late_samples_leaves_some_to_others() {
     const NEWEST_MS: i64 = 1_777_000_000_000;

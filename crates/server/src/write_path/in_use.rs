@@ -15,7 +15,8 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 /// Memory of a histogram in use. A table grows to twice what it needs, and then holds the smaller one, too.
 pub(super) const IN_USE_BYTES: usize = 4 * size_of::<(Place, Arc<Lock<()>>)>() + size_of::<One>() + 128;
 
-/// This many requests may wait for a histogram. A sender has one at a time; others repeat theirs when these are stored.
+/// Limit on the requests that wait for one histogram. A sender has one request at a time, so more than this come from many
+/// senders: they are refused, and repeat their requests later.
 const WAITING_MAX: usize = 8;
 
 /// The table keeps room for this many histograms.
@@ -119,7 +120,7 @@ impl Drop for One {
         // besides this one, only the table has it
         if Arc::strong_count(&self.lock) == 2 {
             all.remove(&self.place);
-            // a table takes room for many for good, otherwise
+            // a hash table never shrinks by itself
             if all.capacity() > 4 * all.len() + KEPT {
                 let most = 2 * all.len() + KEPT / 2;
                 all.shrink_to(most);

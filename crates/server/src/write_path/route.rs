@@ -517,8 +517,7 @@ impl Routing<'_> {
         if self.rules.is_some() {
             return self.resolve_decided(batch, position, decided, parts, reservation);
         }
-        // A series that waits to be created gets here with each of its points. Like one that exists, it gets those that are sent under
-        // its name without a look at the rules.
+        // Each point of a series that waits for its creation comes here. As for series that exist, the rules are not asked again.
         if self.names.is_some()
             && let Some(labels) = self.waiting_labels(series.key)
         {

@@ -75,7 +75,8 @@ const HALVINGS_MAX: u32 = 4;
 /// A part of a request takes about this fraction of the memory for write requests, unless that is less than the minimum.
 const PART_OF_MEMORY: u64 = 8;
 
-/// Several reservations together have at most this many times what they leave free of the account, even if there are no others.
+/// Several reservations of a tenant may together hold at most this multiple of the bytes that are free in the account, also if
+/// nobody else uses it (`Account::share`). Only a single reservation may take all.
 const SHARE_MULTIPLE: u64 = MULTIPLE;
 
 /// What a decoder needs besides its batch.

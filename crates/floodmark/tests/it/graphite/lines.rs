@@ -255,7 +255,7 @@ fn idle_connections_make_room_for_others() {
     wait_for("all series", || (series(&server) == 200).then_some(()));
 }
 
-/// Also after it was idle.
+/// A connection whose points wait keeps its place when others come, even if it was idle before.
 #[test]
 fn a_connection_whose_points_wait_makes_no_room_for_others() {
     let server = Server::start(

@@ -1,5 +1,5 @@
-//! Passes calls of gRPC to the backend, over a connection of HTTP/2 for each sender. The status of a call comes behind the
-//! answer, so that it is known only when the answer has been passed on.
+//! Passes calls of gRPC to the backend, over a connection of HTTP/2 for each sender. The status of a call is
+//! usually in the trailers, which come after the body, so it is known only when the body has been passed on.
 
 use super::proxy::{NO_ANSWER, Proxy};
 use super::recognize::WriteRequest;
@@ -46,7 +46,8 @@ impl Open {
     }
 }
 
-/// A call without an answer. If it is dropped, its sender has given up.
+/// Marks the connection as doubtful when it is dropped, which happens if the sender gives up before there is an answer. After
+/// an answer, it is forgotten instead.
 struct Waiting<'a>(&'a Open);
 
 impl Drop for Waiting<'_> {

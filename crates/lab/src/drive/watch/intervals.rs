@@ -27,7 +27,7 @@ pub(super) struct Intervals {
     times: Vec<i64>,
     /// When the watch began.
     begun_ms: i64,
-    /// How much later than its time a value was sent, at most.
+    /// Largest time by which a value was sent later than its timestamp.
     early_ms: i64,
     /// The latest time of a value. At first, the time at which the watch began.
     until_ms: i64,

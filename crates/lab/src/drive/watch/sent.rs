@@ -45,7 +45,8 @@ pub(crate) enum Sent {
     Stale(u32),
     /// Nothing had been sent two seconds before the time, so that the value may be older than the run.
     Before,
-    /// The value is of none of the rounds that were searched, and these were not all.
+    /// The value is of none of the rounds that were searched, and these were not all; or it is of a round that was sent
+    /// before the times that are kept.
     Unknown,
     /// The value is of no round.
     Never,
@@ -142,8 +143,9 @@ impl Course {
         self.last_ms = at_ms;
     }
 
-    /// The first and the last time at which each kind of target has values of this slot, if its intervals have this length.
-    /// `None` if rounds follow each other so slowly that an interval may have none: some targets store nothing then.
+    /// First and last time at which a target must have a value of this slot, if its intervals are `interval_ms` long. The
+    /// last interval counts if it began two seconds and `early_ms` before the last round, even if it ended afterwards.
+    /// `None` if rounds are so rare that an interval may have none: some targets store nothing then.
     ///
     /// An interval begins and ends up to two seconds earlier or later than its time says, and its end may be up to
     /// `early_ms` later still.

@@ -84,15 +84,19 @@ impl Scenario {
                 load.model == Model::Closed,
                 "statsd needs a rate (--rate), because no answer slows a sender of datagrams",
             ),
-            ("load.history", load.history.is_some(), "a value of statsd has the time at which it is stored"),
+            ("load.history", load.history.is_some(), "statsd has no timestamps, so history cannot be sent"),
             ("load.series_interval", load.series_interval.is_some(), "gauges of statsd cannot be replaced"),
             ("load.metric_interval", load.metric_interval.is_some(), "gauges of statsd cannot be renamed"),
             ("shape.kind", replaced, "gauges of statsd cannot be replaced"),
-            ("target.read_api", self.read_api() == ReadApi::Render, "statsd is read back by promql"),
+            (
+                "target.read_api",
+                self.read_api() == ReadApi::Render,
+                "statsd can only be read back with promql",
+            ),
             (
                 "verdict.freshness_p99",
                 self.verdict.freshness_p99.is_some(),
-                "a value of statsd has the time at which it is stored",
+                "statsd has no timestamps, so freshness cannot be measured",
             ),
         ] {
             if is_set {

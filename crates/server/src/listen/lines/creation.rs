@@ -34,8 +34,8 @@ pub(super) const FINAL: [&str; 5] =
 /// while it is written.
 const CHUNK_PART: u64 = 16;
 
-/// How long a body waits for points of known series that wait for earlier points, for those of all its tenants together. A commit
-/// takes less, unless the points cannot be stored. Then, points of other known series must not wait for them.
+/// Limit on the time that a body waits until queued points of known series are stored, for all its tenants together. A commit takes
+/// less. If it takes longer, the points cannot be stored now, and other known series must not wait for them.
 pub(super) const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
 
 const DRAIN_POLL: Duration = Duration::from_millis(10);

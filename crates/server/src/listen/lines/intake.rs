@@ -407,7 +407,7 @@ mod tests {
         new.parts.iter().flat_map(of_part).collect()
     }
 
-    /// Otherwise, one tenant could stop the others of a connection: by a new name in its paths while the head is rather full, or by
+    /// One tenant must not be able to stop the others of a connection: by a new name in its paths while the head is rather full, or by
     /// what it sends over HTTP.
     #[test]
     fn a_connection_of_many_tenants_waits_only_for_what_concerns_all() {

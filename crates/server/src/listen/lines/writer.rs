@@ -161,7 +161,7 @@ impl Writer {
             return self.write_in_order(self.source.clone(), body, Attempts::default()).await;
         }
         let Body { bytes, since, arrived_ms, _memory: mut held, _of_datagrams: mut of_datagrams } = body;
-        // what the buffer needed besides the bytes may be needed for their copies
+        // gives back the buffer's spare memory, which the copies of the lines may need
         drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
         (self.catch_up, self.own_wait) = (CATCH_UP_WAIT, OWN_WAIT);
@@ -281,9 +281,9 @@ impl Writer {
         }
     }
 
-    /// Waits for memory to divide lines. Returns as many of the lines as it is enough for: waiting for that of all lines, several senders
-    /// could keep each other from going on. It is memory of the whole account, because the part of the sender's tenant may be full of
-    /// bodies that wait for this.
+    /// Waits for memory to divide lines. Returns the lines for which there is memory, which may be the first of them only: if several
+    /// senders waited for memory for all their lines, they could block each other. It is memory of the whole account, because the part
+    /// of the sender's tenant may be full of bodies that wait for this.
     async fn room<'a>(&mut self, lines: &'a [u8]) -> (&'a [u8], Reservation) {
         let mut some = lines;
         loop {
@@ -444,7 +444,7 @@ mod tests {
         }
     }
 
-    /// Otherwise, some series of each of many tenants that cannot be created would delay the known series of all of them.
+    /// Many tenants whose series cannot be created must not delay the known series of all of them.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_waits_once_for_the_queued_points_of_all_its_tenants() {
         let served = Served::new(|settings| settings.tenant_burst = TENANTS).await;
@@ -474,7 +474,7 @@ mod tests {
         served.stop().await;
     }
 
-    /// Otherwise, lines of invented tenants would occupy a thread of the runtime for long.
+    /// Lines of invented tenants must not occupy a thread of the runtime for long.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn bodies_of_refused_tenants_let_other_tasks_run() {
         let served = Served::new(|settings| settings.tenant_burst = 1).await;
@@ -503,7 +503,7 @@ mod tests {
         served.stop().await;
     }
 
-    /// Otherwise, a few full bodies could wait for each other, and unfinished lines of strangers keep all of them waiting.
+    /// A few full bodies must not wait for each other, and unfinished lines of strangers must not keep all of them waiting.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_of_many_tenants_needs_little_memory_beside_its_own() {
         const POINTS: usize = 4000;
@@ -523,7 +523,7 @@ mod tests {
         served.stop().await;
     }
 
-    /// Otherwise, a sender that is only faster than the disk would lose points of a tenant with little memory.
+    /// A sender that is only faster than the disk must not lose points of a tenant with little memory.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_is_tried_again_when_earlier_ones_of_its_tenant_are_stored() {
         const LIMIT_BYTES: u64 = 1 << 20;

@@ -90,7 +90,7 @@ async fn the_age_of_points_is_judged_when_their_body_arrives() {
     stop(node).await;
 }
 
-/// Otherwise, a body that is tried again for hours would keep several times the memory that it needs, and each attempt takes as much again.
+/// A body that is tried again for hours must not keep several times the memory that it needs: each attempt takes as much again.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_samples_keep_only_their_own_memory() {
     let dir = tempfile::tempdir().unwrap();
