@@ -202,6 +202,7 @@ fn connections_end_when_the_server_stops() {
     works(address);
     let mut idle = Frames::open(address, &[]);
     idle.read(SETTINGS).expect("the server's settings");
+    idle.read(SETTINGS).expect("the server has read the client's settings"); // otherwise, the connection is closed without a word
     let silent = TcpStream::connect(address).unwrap();
     server.signal_terminate();
     idle.read(GOAWAY).expect("the server says that it goes away");
