@@ -73,7 +73,7 @@ impl Postponed {
             | Self::ActiveSeries { .. }
             | Self::SeriesPerMetric { .. }
             | Self::Clusters { .. } => true,
-            // new series do not keep known ones waiting, so that this stops nobody else
+            // points of known series are never refused for this, so a sender that waits for it keeps new series only
             Self::NewSeriesRate(_) => false,
             Self::Clock | Self::LateSamples | Self::SeriesState | Self::NewSeries | Self::ProcessMemory => {
                 false

@@ -248,7 +248,7 @@ impl WriteRefusal {
             | Self::ConcurrentWrites { .. }
             | Self::EarlierRequests { .. }
             | Self::ShareOfRequests { .. } => true,
-            // new series do not keep known ones waiting, so that this stops nobody else
+            // points of known series are never refused for this, so a sender that waits for it keeps new series only
             Self::ShareOfCreating { .. } => false,
             Self::Stopping
             | Self::Replaying(_)
