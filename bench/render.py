@@ -1,10 +1,14 @@
 """Time of Graphite's /render over 30 days, of Floodmark and of go-carbon with carbonapi.
 
     FLOODMARK=path/to/floodmark python3 bench/render.py WHISPER_PYTHON GO_CARBON CARBONAPI [--series 100] [--days 30] [--step 60] [--runs 15]
+        [--fine-days N]
 
 WHISPER_PYTHON is a Python with the library whisper. It makes one file for each series, which go-carbon serves and Floodmark imports.
 GO_CARBON and CARBONAPI are binaries. Both systems run at the same time and are asked in turn. Their caches of answers are off or cannot
 help, because each request ends a step later than the one before.
+
+With --fine-days, the rules keep each point for N days, and then one an hour. Then go-carbon's files have these hourly values, and Floodmark
+computes them from all points.
 
 Each row has the median and the slowest time in milliseconds, and the CPU seconds of all processes of a system for one request.
 """
@@ -29,15 +33,16 @@ parser.add_argument("--series", type=int, default=100)
 parser.add_argument("--days", type=int, default=30)
 parser.add_argument("--step", type=int, default=60, help="seconds between points")
 parser.add_argument("--runs", type=int, default=15)
+parser.add_argument("--fine-days", type=int)
 args = parser.parse_args()
 
 MAKE = """
 import math, os, sys, whisper
-folder, series, step, count, end = sys.argv[1], *map(int, sys.argv[2:])
+folder, series, step, count, end, fine, hours = sys.argv[1], *map(int, sys.argv[2:])
 os.makedirs(folder)
 for number in range(series):
     path = os.path.join(folder, "n%d.wsp" % number)
-    whisper.create(path, [(step, count + 1440)])
+    whisper.create(path, [(step, fine)] + ([(3600, hours)] if hours else []))
     times = range(end - count * step, end, step)
     whisper.update_many(path, [(at, round(100 * math.sin(at / 7000 + number) + at * 7919 % 1000 / 100, 4)) for at in times])
 """
@@ -108,17 +113,28 @@ class System:
         return sum(server.cpu_seconds() for server in self.servers)
 
 
+def make(folder, count, end_s, fine, hours):
+    numbers = [args.series, args.step, count, end_s, fine, hours]
+    subprocess.run([args.python, "-c", MAKE, folder + "/m", *map(str, numbers)], check=True)
+
+
 def start(data, end_s):
     ports = {name: free_port() for name in ["floodmark", "tcp", "carbonserver", "carbonapi"]}
     count = args.days * 86_400 // args.step
-    subprocess.run([args.python, "-c", MAKE, data + "/whisper/m", *map(str, [args.series, args.step, count, end_s])], check=True)
-    texts = {"schemas.conf": "[all]\npattern = .*\nretentions = %d:%d\n" % (args.step, count + 1440), "go-carbon.conf": GO_CARBON,
+    history, fine, hours = "/whisper", count + 1440, 0
+    if args.fine_days is not None:
+        history = "/all"
+        make(data + history, count, end_s, fine, hours)
+        fine, hours = args.fine_days * 86_400 // args.step, (args.days + 1) * 24
+    make(data + "/whisper", count, end_s, fine, hours)
+    retentions = "%d:%d" % (args.step, fine) + (",3600:%d" % hours if hours else "")
+    texts = {"schemas.conf": "[all]\npattern = .*\nretentions = %s\n" % retentions, "go-carbon.conf": GO_CARBON,
              "carbonapi.yaml": CARBONAPI}
     for name, text in texts.items():
         with open(os.path.join(data, name), "w") as file:
             file.write(text if name == "schemas.conf" else text.format(data=data, **ports))
     schemas = "--graphite-schemas=" + data + "/schemas.conf"
-    subprocess.run([FLOODMARK, "import", "whisper", data + "/whisper", "--data-dir", data + "/floodmark"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([FLOODMARK, "import", "whisper", data + history, "--data-dir", data + "/floodmark"], check=True, stdout=subprocess.DEVNULL)
     address = "http://127.0.0.1:%d"
     ours = Server([FLOODMARK, "serve", "--data-dir", data + "/floodmark", "--http", "127.0.0.1:%d" % ports["floodmark"], schemas,
                    "--self-monitoring-interval", "never"], data, address % ports["floodmark"] + "/-/ready")

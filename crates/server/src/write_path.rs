@@ -38,14 +38,15 @@ use crate::ingest_rules::TenantList;
 use crate::limits::fair_permits::Permit;
 use crate::limits::gate::Pass;
 use crate::limits::tenant_state::TenantState;
-use crate::partition::submission::{Answer, Outcome, Submission};
+use crate::partition::submission::{Answer, NewPart, NewSeries, Outcome, Submission};
 use crate::partition::{Command, QUEUE_MAX};
 use crate::refusal::Refusal;
 use admission::WriteRefusal;
 use admission_facts::AdmissionFacts;
 use aggregator::GivenBack;
 use gates::Place;
-use model::{Batch, LabelsBuilder, Principal, TenantId, TotalsPlace};
+use known::NewSamples;
+use model::{Batch, BatchSeries, LabelsBuilder, LabelsRef, Principal, TenantId, TotalsPlace, Values};
 use protocol::{Decoder, EncodedLabels};
 use route::{Arrival, Load, Prepared, route};
 use std::sync::Arc;
@@ -173,6 +174,25 @@ impl GivenBack {
     pub(crate) fn refusal(&self) -> Refusal {
         let message = format!("no memory to store {} points that computed series cannot have", self.lost);
         Refusal::busy("memory", message)
+    }
+
+    /// The points of the batch, as those of series that may not exist. `None` if rules may still change these series, or if the node
+    /// has no memory. That of the tenant may be short, for which reason the points were refused.
+    pub(crate) fn to_new(&self, context: &Context, tenant: &TenantId) -> Option<NewSamples> {
+        if context.ingest.list_of(tenant).is_some() {
+            return None;
+        }
+        let Batch { bytes, floats, .. } = &self.batch;
+        let new = |BatchSeries { key, labels, samples }: &BatchSeries| {
+            let labels = &bytes[labels.start as usize..labels.end as usize];
+            let labels = LabelsRef::from_canonical(labels).to_owned();
+            NewSeries { key: *key, labels, samples: samples.clone(), exemplars: Vec::new() }
+        };
+        let needed = self.batch.memory_bytes() + floats.series.len() * size_of::<NewSeries>();
+        let memory = context.inflight.reserve(needed as u64).ok()?;
+        let (timestamps, values) = (floats.timestamps.clone(), Values::Floats(floats.values.clone()));
+        let part = NewPart { series: floats.series.iter().map(new).collect(), timestamps, values };
+        Some(NewSamples::of(part, memory))
     }
 
     /// Stores the points of the batch.

@@ -7,7 +7,7 @@
 //!
 //! A group has a few milliseconds of work. It takes one slice of a large submission, which is answered after its last
 //! slice. Meanwhile, small submissions go first, but not those of the same stream: they wait behind the large one, so that the
-//! later of two values for the same time wins.
+//! later of two values for the same time wins. Each tenant's part of a stream is a stream of its own.
 
 use super::fair_queue::FairQueue;
 use super::{KNOWN_LATELY, Owner};
@@ -19,6 +19,7 @@ use model::accumulator::PIECES_MAX;
 use model::{BatchExponential, SeriesRef, SeriesRefusal, TenantId};
 use protocol::labels::describe_labels;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
 /// A submission that costs more than this is stored in slices. The unit is the cost of one in-order sample; the limit
@@ -53,8 +54,8 @@ const PAUSE_FACTOR: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Slicing {
     waiting: FairQueue,
-    /// Number of submissions of each stream that are waiting, or of which a slice is in the group.
-    streams: HashMap<StreamId, usize>,
+    /// Number of a tenant's submissions in each stream that are waiting, or of which a slice is in the group.
+    streams: HashMap<(StreamId, TenantId), usize>,
     due: Instant,
     began: Option<Instant>,
     late_counted: Instant,
@@ -85,7 +86,7 @@ impl Slicing {
     fn enqueue(&mut self, mut submission: Submission, weight: usize) {
         submission.is_sliced = true;
         if let Some(stream) = submission.stream {
-            *self.streams.entry(stream).or_default() += 1;
+            *self.streams.entry((stream, submission.tenant.clone())).or_default() += 1;
         }
         self.waiting.push(submission, weight);
     }
@@ -95,19 +96,19 @@ impl Slicing {
         self.waiting.push_front(submission, weight);
     }
 
-    /// True if an earlier submission of the same stream is not stored yet.
+    /// True if an earlier submission of the same stream and tenant is not stored yet.
     fn holds_earlier(&self, submission: &Submission) -> bool {
-        submission.stream.is_some_and(|stream| self.streams.contains_key(&stream))
+        let is_held = |stream| self.streams.contains_key(&(stream, submission.tenant.clone()));
+        !self.streams.is_empty() && submission.stream.is_some_and(is_held)
     }
 
     /// Must be called for each submission of a group that is stored completely, or refused.
     pub(super) fn ended(&mut self, submission: &Submission) {
-        if let Some(stream) = submission.stream.filter(|_| submission.is_sliced)
-            && let Some(count) = self.streams.get_mut(&stream)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.streams.remove(&stream);
+        let Some(stream) = submission.stream.filter(|_| submission.is_sliced) else { return };
+        if let Entry::Occupied(mut count) = self.streams.entry((stream, submission.tenant.clone())) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
     }

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
-/// Identifies a sender whose submissions must be stored in the order in which they were submitted.
+/// Identifies a sender. Its submissions for a tenant must be stored in the order in which they were submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId(pub(crate) usize);
 

@@ -230,6 +230,13 @@ fn the_later_value_of_a_stream_wins_even_if_the_earlier_one_is_stored_in_slices(
         write(other);
         owner.turn(None);
         assert_eq!(answer_of_other.try_recv().expect("another stream does not wait").unwrap().samples, 1);
+        let mut of_tenant = new_series("m", 1);
+        (of_tenant.tenant, of_tenant.stream) = (TenantId::parse("other").unwrap(), Some(StreamId(1)));
+        let (reply, mut answer_of_tenant) = oneshot::channel();
+        of_tenant.reply = reply;
+        write(of_tenant);
+        owner.turn(None);
+        assert!(answer_of_tenant.try_recv().expect("another tenant does not wait").is_ok());
         assert!(answer.try_recv().is_err(), "it must wait for the slices before it");
         while !owner.slicing.is_empty() {
             owner.turn(owner.time_to_sleep());

@@ -75,7 +75,7 @@ impl Gates {
 
     /// Enters the gate of known series. Every request starts here, because it is not known yet whether it creates
     /// series.
-    pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
+    pub(crate) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
         enter(&self.known, tenant, own, 0)
     }
 

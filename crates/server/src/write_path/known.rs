@@ -78,7 +78,6 @@ pub(crate) struct NewSamples {
 }
 
 impl NewSamples {
-    #[cfg(test)]
     pub(crate) fn of(part: NewPart, memory: Reservation) -> Self {
         Self { parts: vec![part], memory }
     }
@@ -233,12 +232,12 @@ pub(crate) async fn send<D: Decoder>(
     } else {
         admit(context, principal, bytes.len()).await?;
         counted.request = true;
+        context.metrics.body_bytes.add(bytes.len() as u64);
     }
     let (gates, settings) = (&context.gates, context.overrides.current());
     let own = settings.of(&principal.tenant);
     let tenant = context.tenant(&principal.tenant);
     let mut memory = tenant.inflight(own).reserve(0)?;
-    context.metrics.body_bytes.add(bytes.len() as u64);
     let rules = context.ingest.list_of(&principal.tenant);
     let thread = if bytes.len() > INLINE_TEXT_BYTES_MAX {
         take_memory_ahead(&mut memory, bytes.len())?;

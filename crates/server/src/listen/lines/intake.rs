@@ -101,6 +101,9 @@ pub(super) struct Source {
 /// Reasons of refusals that wait for requests in progress, which may be other bodies of the same sender.
 pub(super) const OF_REQUESTS: [&str; 3] = ["concurrent_writes", "inflight_requests", "memory"];
 
+/// Reasons of refusals that wait for the creation of series.
+const OF_CREATION: [&str; 2] = ["creating_requests", "new_series_rate"];
+
 /// What to do after a refusal.
 enum Next {
     Retry(Duration),
@@ -283,8 +286,9 @@ impl Intake {
         given_back.is_some()
     }
 
-    /// Stores points that a computed series took from a body and cannot have any more. They are few and rare, so the sender waits,
-    /// also for the creation of their series.
+    /// Stores points that a computed series took from a body and cannot have any more. They are few and rare, so the sender waits for
+    /// them like for points of known series. If that would stop other tenants or is a wait for the creation of their series, they
+    /// are queued.
     async fn store_given_back(&self, source: &Source, given_back: &GivenBack) {
         if given_back.lost > 0 {
             self.refused(source, given_back.lost, &given_back.refusal());
@@ -300,9 +304,14 @@ impl Intake {
                     return;
                 }
                 Err(Unwritten { refusal, .. }) => {
+                    // some of the series may be new
+                    if FINAL.contains(&refusal.reason) {
+                        break refusal;
+                    }
+                    if self.queue_given_back(source, given_back, &refusal) {
+                        return;
+                    }
                     match next(&refusal, source.has_many_tenants, source.is_in_lane) {
-                        // some of the series may be new
-                        _ if FINAL.contains(&refusal.reason) => break refusal,
                         Next::Retry(wait) => {
                             let _paused = self.metrics.pause(&refusal);
                             tokio::time::sleep(wait).await;
@@ -313,6 +322,19 @@ impl Intake {
             }
         };
         self.refused(source, given_back.points(), &refusal);
+    }
+
+    /// Queues points that were refused for now, behind which later points of their series wait. Returns false if the sender must wait
+    /// instead: if this stops nobody else, if rules may still change the series, or if there is no memory.
+    fn queue_given_back(&self, source: &Source, given_back: &GivenBack, refusal: &Refusal) -> bool {
+        let may_queue = source.has_many_tenants || OF_CREATION.contains(&refusal.reason);
+        if !may_queue || !refusal.is_temporary() {
+            return false;
+        }
+        let Some(new) = given_back.to_new(&self.context, &source.principal.tenant) else { return false };
+        self.metrics.points.add(new.points());
+        self.creation.queue(source, &new);
+        true
     }
 
     /// Counts points that cannot be stored because of what they are.

@@ -43,9 +43,11 @@ const BODIES_MAX: usize = 4;
 /// Wait before the next attempt, if there is no memory.
 pub(super) const MEMORY_WAIT: Duration = Duration::from_millis(50);
 
-/// How long a body of many tenants waits, for all of them together, for what other requests of its tenants hold. Most are stored
-/// sooner. Otherwise, points would be dropped for the load of a moment; but one tenant must not stop the others.
+/// How long bodies wait for what other requests of their tenants hold, which usually takes less. Otherwise, points of many tenants
+/// would be dropped for the load of a moment. As one tenant must not stop the others, this comes back only by
+/// 1/`OWN_WAIT_PART` of the time.
 const OWN_WAIT: Duration = Duration::from_millis(100);
+const OWN_WAIT_PART: u32 = 8;
 const OWN_POLL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -57,8 +59,9 @@ pub(super) struct Writer {
     /// How long the body that is being written may still wait for earlier points of new series. It may have many tenants, with
     /// such points that cannot be stored.
     catch_up: Duration,
-    /// What is left of [`OWN_WAIT`] for the body that is being written.
+    /// What is left of [`OWN_WAIT`], and since when.
     own_wait: Duration,
+    own_wait_since: Instant,
     /// Bodies of tenants whose rules take long, if the sender's points belong to many tenants.
     lanes: Lanes,
 }
@@ -80,8 +83,9 @@ type Lines = Vec<u8>;
 impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
-        let (catch_up, own_wait) = (CATCH_UP_WAIT, Duration::ZERO);
-        Self { intake, source, bodies: VecDeque::new(), catch_up, own_wait, lanes: Lanes::default() }
+        let (bodies, lanes) = (VecDeque::new(), Lanes::default());
+        let (catch_up, own_wait, own_wait_since) = (CATCH_UP_WAIT, OWN_WAIT, Instant::now());
+        Self { intake, source, bodies, catch_up, own_wait, own_wait_since, lanes }
     }
 
     /// True if everything that was written is durable.
@@ -164,7 +168,7 @@ impl Writer {
         // gives back the buffer's spare memory, which the copies of the lines may need
         drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
-        (self.catch_up, self.own_wait) = (CATCH_UP_WAIT, OWN_WAIT);
+        self.catch_up = CATCH_UP_WAIT;
         let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
             let (mut some, mut memory) = self.room(rest).await;
@@ -211,7 +215,7 @@ impl Writer {
 
     /// Submits a body. Waits for its rules, too.
     pub(super) async fn write_in_order(&mut self, source: Source, body: Body, mut attempts: Attempts) {
-        (self.catch_up, self.own_wait) = (CATCH_UP_WAIT, Duration::ZERO);
+        self.catch_up = CATCH_UP_WAIT;
         let sent = match self.send(&source, &body, &mut attempts).await {
             Ok(First::Later(later)) => self.intake.go_on(&source, &mut attempts, later).await,
             Ok(First::Sent(sent)) => Ok(*sent),
@@ -220,27 +224,36 @@ impl Writer {
         self.sent(source, body, attempts, sent).await;
     }
 
-    /// Decodes a body. If it lacks what requests in progress hold, tries again once the bodies in flight are settled, and then for
-    /// [`OWN_WAIT`].
+    /// Decodes a body. If it lacks what requests in progress hold, tries again once the bodies in flight are settled, and then for half
+    /// of what is left of [`OWN_WAIT`]: other tenants need some, too.
     async fn send(
         &mut self,
         source: &Source,
         body: &Body,
         attempts: &mut Attempts,
     ) -> Result<First, Refusal> {
+        let now = Instant::now();
+        let more = now.duration_since(self.own_wait_since) / OWN_WAIT_PART;
+        (self.own_wait, self.own_wait_since) = (OWN_WAIT.min(self.own_wait + more), now);
+        let rest = OWN_POLL.max(self.own_wait / 2);
+        let mut waits_since = None;
         loop {
             let sent = self.send_once(source, body, attempts).await;
-            match &sent {
-                Err(refusal) if OF_REQUESTS.contains(&refusal.reason) && refusal.is_temporary() => {}
-                _ => return sent,
+            if let Some(since) = waits_since.replace(Instant::now()) {
+                self.own_wait = self.own_wait.saturating_sub(Instant::now().duration_since(since));
             }
-            if self.has_bodies() {
-                self.settled_bodies().await;
-            } else if self.own_wait.is_zero() {
-                return sent;
-            } else {
-                sleep(OWN_POLL).await;
-                self.own_wait = self.own_wait.saturating_sub(OWN_POLL);
+            match &sent {
+                Err(refusal) if OF_REQUESTS.contains(&refusal.reason) && refusal.is_temporary() => {
+                    if self.has_bodies() {
+                        self.settled_bodies().await;
+                        waits_since = None;
+                    } else if refusal.is_of_tenant && self.own_wait >= rest {
+                        sleep(OWN_POLL).await;
+                    } else {
+                        return sent;
+                    }
+                }
+                _ => return sent,
             }
         }
     }
@@ -393,10 +406,14 @@ mod tests {
 
     impl Served {
         async fn new(change: impl FnOnce(&mut Settings)) -> Self {
+            Self::with_clock(Arc::new(SystemClock), change).await
+        }
+
+        async fn with_clock(clock: Arc<dyn Clock>, change: impl FnOnce(&mut Settings)) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let mut settings = small_settings(dir.path());
             change(&mut settings);
-            let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+            let node = Node::start(settings, clock).unwrap();
             node.readiness().wait_for_replay().await;
             let app = App::new(node.clone());
             let intake = Lines::new(&app, GraphiteSockets::default(), None).shared.intake;
@@ -578,6 +595,57 @@ mod tests {
         served.stop().await;
     }
 
+    /// Neither must one tenant make the others of a connection wait for ever.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_wait_for_other_requests_of_a_tenant_ends() {
+        const LIMIT_BYTES: u64 = 1 << 20;
+        let served = Served::new(|settings| {
+            settings.tenants.general.limits.inflight_bytes = Some(LIMIT_BYTES);
+        })
+        .await;
+        let (mut writer, tenant, context) = (served.writer(), Served::tenant(0), served.node.writes());
+        let own = context.overrides.current();
+        let held = context.tenant(&tenant).inflight(own.of(&tenant)).reserve(LIMIT_BYTES).unwrap();
+        timeout(Duration::from_secs(60), writer.write(served.body(100, 2))).await.unwrap();
+        timeout(Duration::from_secs(60), writer.settled_all()).await.unwrap();
+        let metrics = served.node.registry().render();
+        for expected in ["points_total 50\n", "dropped_points_total{reason=\"refused\"} 50\n"] {
+            assert!(metrics.contains(&format!("floodmark_graphite_{expected}")), "{metrics}");
+        }
+        drop((writer, held));
+        served.stop().await;
+    }
+
+    /// Their body is durable, so its sender does not send them again. But they must not stop other tenants.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn points_that_come_back_are_queued_while_their_tenant_may_not_write() {
+        let rules = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(rules.path(), "m (10) = sum m\n").unwrap();
+        let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+        let served = Served::with_clock(Arc::clone(&clock) as _, |settings| {
+            settings.tenants.general.limits.concurrent_writes = Some(1);
+            settings.graphite_rules.aggregator = Some(rules.path().to_owned());
+        })
+        .await;
+        clock.advance(100_000); // the rule is in force since the beginning of the present interval
+        let (mut writer, tenant, context) = (served.writer(), Served::tenant(0), served.node.writes());
+        writer.write(served.body(5, 1)).await;
+        let settled = writer.oldest_settled().await;
+        assert_eq!(settled.as_ref().unwrap().samples, 0, "the computed series has taken all points");
+        clock.advance(120_000); // the points are too old for the computed series
+        let own = context.overrides.current();
+        let other_write = context.gates.enter(&tenant, own.of(&tenant)).unwrap();
+        timeout(Duration::from_secs(60), writer.finish(settled)).await.unwrap();
+        assert_eq!(served.app.new_series_queue.points(), [(tenant, 5)]);
+        let metrics = served.node.registry().render();
+        assert!(
+            metrics.contains("floodmark_graphite_dropped_points_total{reason=\"refused\"} 0\n"),
+            "{metrics}"
+        );
+        drop((writer, other_write));
+        served.stop().await;
+    }
+
     #[test]
     fn lines_are_halved_between_lines() {
         let halves = |lines: &str| {
@@ -600,24 +668,14 @@ mod tests {
     /// They are stored already, so refusing them would only count them as dropped.
     #[tokio::test(flavor = "multi_thread")]
     async fn bodies_of_other_tenants_are_not_written_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut settings = small_settings(dir.path());
-        settings.tenants.general.limits.samples_per_second = Some(1);
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(SystemClock.now_ms()));
-        let node = Node::start(settings, clock).unwrap();
-        let context = node.writes();
-        let intake = Lines::new(&App::new(node.clone()), GraphiteSockets::default(), None).shared.intake;
-        let tickets = Tickets::new();
+        let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+        let limited = |settings: &mut Settings| settings.tenants.general.limits.samples_per_second = Some(1);
+        let served = Served::with_clock(clock, limited).await;
+        let (mut writer, context, intake) = (served.writer(), served.node.writes(), &served.intake);
         let source = |name: &str| Source {
-            protocol: Protocol::Lines,
             principal: Principal::of(TenantId::parse(name).unwrap()),
-            has_many_tenants: true,
-            is_in_lane: false,
-            sender: None,
-            ticket: tickets.ticket().clone(),
-            origin: Origin::Sender,
+            ..served.writer().source
         };
-        let mut writer = Writer::new(&intake, source("all"));
         for name in ["above", "same", "above"] {
             let bytes = format!("m 1 {}\n", context.clock.now_ms() / 1000).into_bytes();
             writer.bodies.push_back(Sending {
@@ -640,10 +698,10 @@ mod tests {
         assert!(writer.bodies.iter().all(|sending| sending.source.principal.tenant == above));
         assert_eq!(writer.bodies.len(), 2);
         writer.settled_all().await;
-        let text = node.registry().render();
+        let text = served.node.registry().render();
         assert!(text.contains("floodmark_graphite_dropped_points_total{reason=\"refused\"} 0"), "{text}");
         drop(writer);
-        stop(node).await;
+        served.stop().await;
     }
 
     /// Lines of many tenants become one body for each, unless there is no memory for so many: a tenant takes more than a

@@ -419,7 +419,7 @@ fn listed<V>(bytes: &[u8], batch: &SeriesBatch<V>) -> Vec<(String, SeriesKey, Ve
         let times = batch.timestamps[series.samples.start as usize..series.samples.end as usize].to_vec();
         let exemplars = batch.exemplars.iter().filter(|(of, _)| *of as usize == position);
         let exemplars = exemplars.map(|(_, exemplar)| exemplar.timestamp_ms).collect();
-        (model::LabelsRef::from_canonical(labels).to_owned().to_string(), series.key, times, exemplars)
+        (LabelsRef::from_canonical(labels).to_owned().to_string(), series.key, times, exemplars)
     };
     batch.series.iter().enumerate().map(of).collect()
 }
