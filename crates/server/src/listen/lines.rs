@@ -16,6 +16,7 @@
 //! - A connection is closed once everything that was read from it is durable.
 
 mod aggregates;
+mod allowance;
 mod buffer;
 mod connection;
 mod creation;

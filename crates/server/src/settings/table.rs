@@ -399,7 +399,7 @@ settings! {
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none",
             "Limit on a tenant's samples per second")
-            .why("Refused and repeated samples count too, but not those of a request that lacked memory. The request that exceeds the limit is stored; the following \
+            .why("Refused and repeated samples count too, except those of some requests that lack memory. The request that exceeds the limit is stored; the following \
                 requests are refused until the average is below the limit again, for a minute at most")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         BYTES_PER_SECOND: Option<Bytes> = setting("bytes_per_second", "none",

@@ -3,9 +3,10 @@
 //! The write path decides how fast series are created. While the tenant's limit `new_series_per_second` does not allow
 //! a series, its task waits.
 
+use super::allowance::Allowance;
 use super::drops::{Drop, Drops, Reason};
 use super::intake::Source;
-use super::new_series_queue::{CHUNK_SERIES_MAX, Chunk, Dropped, Most, NewSeriesQueue, Pushed};
+use super::new_series_queue::{CHUNK_SERIES_MAX, Chunk, Dropped, Expected, Most, NewSeriesQueue, Pushed};
 use super::telemetry::Metrics;
 use crate::refusal::Refusal;
 use crate::write_path::known::{NewSamples, WaitingSeries};
@@ -36,7 +37,8 @@ const CHUNK_PART: u64 = 16;
 
 /// Limit on the time that a body waits until queued points of known series are stored, for all its tenants together. A commit takes
 /// less. If it takes longer, the points cannot be stored now, and other known series must not wait for them.
-pub(super) const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
+const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
+const CATCH_UP_PART: u32 = 4;
 
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
@@ -59,12 +61,12 @@ impl Creation {
     }
 
     /// Queues points of new series. If there is no room, they are dropped.
-    pub(super) fn queue(self: &Arc<Self>, source: &Source, new: &NewSamples) {
+    pub(super) fn queue(self: &Arc<Self>, source: &Source, new: &NewSamples, expected: Expected) {
         let Source { principal, sender, ticket, .. } = source;
         let settings = self.context.overrides.current();
         let (tenant, now) = (&principal.tenant, self.context.clock.instant());
         let weight = settings.of(tenant).share_weight as u64;
-        let (pushed, dropped) = self.queue.push(tenant, weight, new, ticket, now);
+        let (pushed, dropped) = self.queue.push(tenant, weight, (new, expected), ticket, now);
         if let Some(Dropped { points, series }) = dropped {
             let message = "too many points wait for the creation of their series; raise new_series_per_second or --memory";
             let reason = Reason::NewSeriesQueue;
@@ -137,15 +139,20 @@ impl Creation {
     }
 
     /// Waits briefly until points of the tenant's known series are stored that wait for earlier points. Senders do this
-    /// before they send more; otherwise, the points of a series could come so fast that it never leaves the queue. Takes the time
-    /// that this waits from `left`.
-    pub(super) async fn let_known_catch_up(&self, tenant: &TenantId, left: &mut Duration) {
-        if left.is_zero() {
-            return;
-        }
+    /// before they send more; otherwise, the points of a series could come so fast that it never leaves the queue.
+    pub(super) async fn let_known_catch_up(&self, tenant: &TenantId, wait: &mut Allowance) {
         let began = Instant::now();
-        self.queue.known_are_stored(tenant, began + *left).await;
-        *left = left.saturating_sub(began.elapsed());
+        let left = wait.left(began);
+        if !left.is_zero() {
+            self.queue.known_are_stored(tenant, began + left).await;
+            let now = Instant::now();
+            wait.take(now.duration_since(began), now);
+        }
+    }
+
+    /// What a sender may use to [let known series catch up](Self::let_known_catch_up).
+    pub(super) fn catch_up() -> Allowance {
+        Allowance::new(CATCH_UP_WAIT, CATCH_UP_PART)
     }
 
     /// The queue, by which the write path knows which series have waiting points that later ones must not overtake.

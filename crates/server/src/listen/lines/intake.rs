@@ -8,9 +8,11 @@
 //!                                            └─ never ──────▶ dropped, counted
 //! ```
 
+use super::allowance::Allowance;
 use super::buffer::{BODY_BYTES, Body};
 use super::creation::{Creation, FINAL};
 use super::drops::{Drop, Drops, Reason};
+use super::new_series_queue::Expected;
 use super::telemetry::Metrics;
 use super::ticket::Ticket;
 use super::unfinished::Unfinished;
@@ -111,6 +113,11 @@ enum Next {
 }
 
 impl Attempts {
+    /// The next attempt queues all points of new series again: behind others that were queued meanwhile.
+    pub(super) fn forget_queued(&mut self) {
+        self.queued.clear();
+    }
+
     fn leave_out_queued(&self, new: &mut NewSamples) {
         if !self.queued.is_empty() {
             new.leave_out(|key, time_ms| self.queued.iter().any(|queued| queued.contain(key, time_ms)));
@@ -168,7 +175,7 @@ impl Intake {
         source: &Source,
         body: &Body,
         attempts: &mut Attempts,
-        catch_up: &mut Duration,
+        catch_up: &mut Allowance,
     ) -> Result<First, Refusal> {
         self.creation.let_known_catch_up(&source.principal.tenant, catch_up).await;
         self.begin(source, body, attempts).await
@@ -192,7 +199,7 @@ impl Intake {
         attempts.leave_out_queued(&mut new);
         if !new.is_empty() {
             self.metrics.points.add(new.points());
-            self.creation.queue(source, &new);
+            self.creation.queue(source, &new, Expected::New);
             attempts.queued.push(new.into_times());
         }
         sent
@@ -286,9 +293,8 @@ impl Intake {
         given_back.is_some()
     }
 
-    /// Stores points that a computed series took from a body and cannot have any more. They are few and rare, so the sender waits for
-    /// them like for points of known series. If that would stop other tenants or is a wait for the creation of their series, they
-    /// are queued.
+    /// Stores points that a computed series took from a body and cannot have any more. They are few and rare, so the sender waits,
+    /// also for the creation of their series. If this would stop other tenants, they are queued.
     async fn store_given_back(&self, source: &Source, given_back: &GivenBack) {
         if given_back.lost > 0 {
             self.refused(source, given_back.lost, &given_back.refusal());
@@ -327,13 +333,13 @@ impl Intake {
     /// Queues points that were refused for now, behind which later points of their series wait. Returns false if the sender must wait
     /// instead: if this stops nobody else, if rules may still change the series, or if there is no memory.
     fn queue_given_back(&self, source: &Source, given_back: &GivenBack, refusal: &Refusal) -> bool {
-        let may_queue = source.has_many_tenants || OF_CREATION.contains(&refusal.reason);
-        if !may_queue || !refusal.is_temporary() {
+        if !source.has_many_tenants || source.is_in_lane || !refusal.is_temporary() {
             return false;
         }
         let Some(new) = given_back.to_new(&self.context, &source.principal.tenant) else { return false };
+        let expected = if OF_CREATION.contains(&refusal.reason) { Expected::New } else { Expected::Known };
         self.metrics.points.add(new.points());
-        self.creation.queue(source, &new);
+        self.creation.queue(source, &new, expected);
         true
     }
 

@@ -57,8 +57,8 @@ struct Queue {
     slots: Slots,
     /// Series to be created, in the order in which their first points arrived.
     order: Lane,
-    /// Series with points that arrived while earlier points were in creation. These series are about to exist, so their
-    /// points do not wait for other new series.
+    /// Series with points that arrived while earlier points were in creation, and others that are expected to exist. Their points do
+    /// not wait for new series.
     known: Lane,
     /// True while a chunk of `known` is being stored.
     stores_known: bool,
@@ -123,6 +123,14 @@ pub(crate) struct Queued {
     pub(crate) since: Option<Instant>,
 }
 
+/// What is expected of series that are queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    New,
+    /// They need not wait for their creation. If one does not exist, all of them do.
+    Known,
+}
+
 /// Points that could not be queued.
 #[derive(Debug)]
 pub(super) struct Dropped {
@@ -151,7 +159,7 @@ impl NewSeriesQueue {
         &self,
         tenant: &TenantId,
         share_weight: u64,
-        new: &NewSamples,
+        (new, expected): (&NewSamples, Expected),
         ticket: &Ticket,
         now: Instant,
     ) -> (Pushed, Option<Dropped>) {
@@ -161,7 +169,7 @@ impl NewSeriesQueue {
         queue.account.share(MULTIPLE * share_weight, u64::MAX);
         let mut dropped: Option<Dropped> = None;
         for part in &new.parts {
-            if let Err(lost) = queue.push(part, ticket, now) {
+            if let Err(lost) = queue.push(part, expected, ticket, now) {
                 ticket.lost();
                 let all = dropped.get_or_insert(Dropped { points: 0, series: lost.series });
                 all.points += lost.points;
@@ -299,7 +307,13 @@ impl Queue {
         Queued { points: self.points, series: self.slots.len() as u64, since }
     }
 
-    fn push(&mut self, part: &NewPart, ticket: &Ticket, now: Instant) -> Result<(), Dropped> {
+    fn push(
+        &mut self,
+        part: &NewPart,
+        expected: Expected,
+        ticket: &Ticket,
+        now: Instant,
+    ) -> Result<(), Dropped> {
         let ValuesRef::Floats(values) = part.values.as_ref() else {
             return Err(Dropped::from(part, 0)); // no protocol that uses this queue has histograms
         };
@@ -307,7 +321,7 @@ impl Queue {
             let samples = new.samples.start as usize..new.samples.end as usize;
             let points =
                 part.timestamps[samples.clone()].iter().copied().zip(values[samples].iter().copied());
-            if points.len() > 0 && self.add(new, points, ticket, now).is_err() {
+            if points.len() > 0 && self.add(new, points, expected, ticket, now).is_err() {
                 return Err(Dropped::from(part, i));
             }
         }
@@ -318,6 +332,7 @@ impl Queue {
         &mut self,
         new: &NewSeries,
         points: impl ExactSizeIterator<Item = Point>,
+        expected: Expected,
         ticket: &Ticket,
         now: Instant,
     ) -> Result<(), Exhausted> {
@@ -339,7 +354,11 @@ impl Queue {
             Some(number) => (number, &mut self.known), // if it is in no lane, its other points are in creation
             None => {
                 let number = self.slots.insert(Entry::new(new.key, new.labels.clone(), since_ms));
-                (number, &mut self.order)
+                let lane = match expected {
+                    Expected::New => &mut self.order,
+                    Expected::Known => &mut self.known,
+                };
+                (number, lane)
             }
         };
         if self.slots.get(number).is_in_creation() {

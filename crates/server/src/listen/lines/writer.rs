@@ -7,8 +7,9 @@
 //! the tenant, and is removed. If the rules for a tenant's points take long, its later points wait in a lane of their own, so
 //! that the other tenants of the connection do not wait ([`lanes`](super::lanes)).
 
+use super::allowance::Allowance;
 use super::buffer::Body;
-use super::creation::CATCH_UP_WAIT;
+use super::creation::Creation;
 use super::drops::{Drop, Reason};
 use super::intake::{Attempts, First, Intake, OF_REQUESTS, Source};
 use super::lanes::Lanes;
@@ -56,12 +57,9 @@ pub(super) struct Writer {
     pub(super) source: Source,
     /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
-    /// How long the body that is being written may still wait for earlier points of new series. It may have many tenants, with
-    /// such points that cannot be stored.
-    catch_up: Duration,
-    /// What is left of [`OWN_WAIT`], and since when.
-    own_wait: Duration,
-    own_wait_since: Instant,
+    /// For waits for earlier points of new series. Bodies may have many tenants, with such points that cannot be stored.
+    catch_up: Allowance,
+    own_wait: Allowance,
     /// Bodies of tenants whose rules take long, if the sender's points belong to many tenants.
     lanes: Lanes,
 }
@@ -83,9 +81,8 @@ type Lines = Vec<u8>;
 impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
-        let (bodies, lanes) = (VecDeque::new(), Lanes::default());
-        let (catch_up, own_wait, own_wait_since) = (CATCH_UP_WAIT, OWN_WAIT, Instant::now());
-        Self { intake, source, bodies, catch_up, own_wait, own_wait_since, lanes }
+        let (catch_up, own_wait) = (Creation::catch_up(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
+        Self { intake, source, bodies: VecDeque::new(), catch_up, own_wait, lanes: Lanes::default() }
     }
 
     /// True if everything that was written is durable.
@@ -132,10 +129,15 @@ impl Writer {
                 continue;
             }
             let Sending { source, body, mut attempts, settled } = sending;
-            let _ = settled.await; // otherwise, the first attempt could end after the second one
-            match self.intake.write_again(&source, &body, &mut attempts).await {
-                Ok(outcome) => _ = self.intake.stored(&source, &body, outcome).await,
-                Err(refusal) => _ = self.intake.retry(&source, &body, &mut attempts, refusal).await,
+            let first = settled.await; // otherwise, the first attempt could end after the second one
+            attempts.forget_queued();
+            match (self.intake.write_again(&source, &body, &mut attempts).await, first) {
+                (Ok(outcome), _) => _ = self.intake.stored(&source, &body, outcome).await,
+                // it is durable already, and the others must not wait for its order
+                (Err(refusal), Ok(Ok(outcome))) if source.has_many_tenants && refusal.is_of_tenant => {
+                    self.intake.stored(&source, &body, outcome).await;
+                }
+                (Err(refusal), _) => _ = self.intake.retry(&source, &body, &mut attempts, refusal).await,
             }
         }
         self.bodies = others;
@@ -168,7 +170,6 @@ impl Writer {
         // gives back the buffer's spare memory, which the copies of the lines may need
         drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
-        self.catch_up = CATCH_UP_WAIT;
         let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
             let (mut some, mut memory) = self.room(rest).await;
@@ -215,7 +216,8 @@ impl Writer {
 
     /// Submits a body. Waits for its rules, too.
     pub(super) async fn write_in_order(&mut self, source: Source, body: Body, mut attempts: Attempts) {
-        self.catch_up = CATCH_UP_WAIT;
+        // waiting stops no other tenant
+        (self.catch_up, self.own_wait) = (Creation::catch_up(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
         let sent = match self.send(&source, &body, &mut attempts).await {
             Ok(First::Later(later)) => self.intake.go_on(&source, &mut attempts, later).await,
             Ok(First::Sent(sent)) => Ok(*sent),
@@ -232,22 +234,20 @@ impl Writer {
         body: &Body,
         attempts: &mut Attempts,
     ) -> Result<First, Refusal> {
-        let now = Instant::now();
-        let more = now.duration_since(self.own_wait_since) / OWN_WAIT_PART;
-        (self.own_wait, self.own_wait_since) = (OWN_WAIT.min(self.own_wait + more), now);
-        let rest = OWN_POLL.max(self.own_wait / 2);
+        let rest = OWN_POLL.max(self.own_wait.left(Instant::now()) / 2);
         let mut waits_since = None;
         loop {
             let sent = self.send_once(source, body, attempts).await;
-            if let Some(since) = waits_since.replace(Instant::now()) {
-                self.own_wait = self.own_wait.saturating_sub(Instant::now().duration_since(since));
+            let now = Instant::now();
+            if let Some(since) = waits_since.replace(now) {
+                self.own_wait.take(now.duration_since(since), now);
             }
             match &sent {
                 Err(refusal) if OF_REQUESTS.contains(&refusal.reason) && refusal.is_temporary() => {
                     if self.has_bodies() {
                         self.settled_bodies().await;
                         waits_since = None;
-                    } else if refusal.is_of_tenant && self.own_wait >= rest {
+                    } else if refusal.is_of_tenant && self.own_wait.left(now) >= rest {
                         sleep(OWN_POLL).await;
                     } else {
                         return sent;
@@ -375,7 +375,7 @@ mod tests {
     use super::*;
     use crate::http::App;
     use crate::listen::lines::intake::Protocol;
-    use crate::listen::lines::new_series_queue::Most;
+    use crate::listen::lines::new_series_queue::{Expected, Most};
     use crate::listen::lines::ticket::Tickets;
     use crate::node::Node;
     use crate::partition::submission::{NewPart, NewSeries};
@@ -476,7 +476,8 @@ mod tests {
                 let part = NewPart { series, timestamps: vec![1], values: Values::Floats(vec![1.0]) };
                 let new = NewSamples::of(part, served.node.writes().inflight.reserve(0).unwrap());
                 let now = std::time::Instant::now();
-                let (_, dropped) = queue.push(&tenant, 1, &new, served.tickets.ticket(), now);
+                let (_, dropped) =
+                    queue.push(&tenant, 1, (&new, Expected::New), served.tickets.ticket(), now);
                 assert!(dropped.is_none());
                 // it is in creation, which does not end, and the second point waits for it
                 chunks.extend(queue.take(&tenant, Most { series: 1, bytes: 1 << 20 }));
@@ -623,26 +624,35 @@ mod tests {
         std::fs::write(rules.path(), "m (10) = sum m\n").unwrap();
         let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
         let served = Served::with_clock(Arc::clone(&clock) as _, |settings| {
-            settings.tenants.general.limits.concurrent_writes = Some(1);
+            settings.tenants.general.limits.concurrent_writes = Some(2);
             settings.graphite_rules.aggregator = Some(rules.path().to_owned());
         })
         .await;
         clock.advance(100_000); // the rule is in force since the beginning of the present interval
         let (mut writer, tenant, context) = (served.writer(), Served::tenant(0), served.node.writes());
-        writer.write(served.body(5, 1)).await;
+        for _ in 0..2 {
+            let source = Source { principal: Principal::of(tenant.clone()), ..served.writer().source };
+            let body = served.body(5, 1);
+            let lines = String::from_utf8_lossy(&body.bytes).replace("t0.", "");
+            let (body, mut attempts) = (Body { bytes: Arc::new(lines.into()), ..body }, Attempts::default());
+            let sent = served.intake.send(&source, &body, &mut attempts, &mut Creation::catch_up()).await;
+            let Ok(First::Sent(sent)) = sent else { panic!("the rules take long") };
+            writer.sent(source, body, attempts, Ok(*sent)).await;
+        }
         let settled = writer.oldest_settled().await;
         assert_eq!(settled.as_ref().unwrap().samples, 0, "the computed series has taken all points");
         clock.advance(120_000); // the points are too old for the computed series
         let own = context.overrides.current();
-        let other_write = context.gates.enter(&tenant, own.of(&tenant)).unwrap();
+        let other_writes = [(); 2].map(|()| context.gates.enter(&tenant, own.of(&tenant)).unwrap());
         timeout(Duration::from_secs(60), writer.finish(settled)).await.unwrap();
-        assert_eq!(served.app.new_series_queue.points(), [(tenant, 5)]);
+        assert!(!writer.has_bodies(), "the second body was written again");
+        assert_eq!(served.app.new_series_queue.points(), [(tenant, 10)]);
         let metrics = served.node.registry().render();
         assert!(
             metrics.contains("floodmark_graphite_dropped_points_total{reason=\"refused\"} 0\n"),
             "{metrics}"
         );
-        drop((writer, other_write));
+        drop((writer, other_writes));
         served.stop().await;
     }
 

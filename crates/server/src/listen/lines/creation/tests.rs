@@ -64,7 +64,7 @@ async fn a_panic_costs_a_tenant_one_chunk() {
         let series = vec![NewSeries { key, labels, samples: 0..1, exemplars: vec![] }];
         let values = Values::Floats(vec![1.0]);
         let part = NewPart { series, timestamps: vec![context.clock.now_ms()], values };
-        creation.queue(&source, &NewSamples::of(part, context.inflight.reserve(0).unwrap()));
+        creation.queue(&source, &NewSamples::of(part, context.inflight.reserve(0).unwrap()), Expected::New);
     };
     let is_stored = |name: &str| {
         let key = key(name).0;

@@ -2,6 +2,7 @@ use super::super::ticket::Tickets;
 use super::super::{GraphiteSockets, Lines};
 use super::*;
 use crate::http::App;
+use crate::listen::lines::new_series_queue::Expected;
 use crate::node::Node;
 use crate::partition::submission::NewPart;
 use crate::seal::tests::stop;
@@ -130,7 +131,8 @@ async fn computed_points_that_cannot_be_stored_leave_time_for_queued_series() {
     // nobody creates the series of this tenant
     let part = NewPart { series: vec![], timestamps: vec![], values: Values::Floats(vec![]) };
     let new = NewSamples::of(part, node.writes().inflight.reserve(0).unwrap());
-    let _ = queue.push(&tenant, 1, &new, Tickets::new().ticket(), node.writes().clock.instant());
+    let _ =
+        queue.push(&tenant, 1, (&new, Expected::New), Tickets::new().ticket(), node.writes().clock.instant());
     let long = Duration::from_secs(3600);
     let times = Times { senders: long, computed: Duration::ZERO, all: long };
     let draining = tokio::spawn(drain.run(std::future::ready(()), times));

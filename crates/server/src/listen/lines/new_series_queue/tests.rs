@@ -52,7 +52,7 @@ impl Test {
 
     fn push_part(&self, part: NewPart, ticket: &Ticket) -> Option<Dropped> {
         let new = NewSamples::of(part, self.inflight.reserve(0).unwrap());
-        let dropped = self.queue.push(&self.tenant, 1, &new, ticket, Instant::now()).1;
+        let dropped = self.queue.push(&self.tenant, 1, (&new, Expected::New), ticket, Instant::now()).1;
         self.check();
         dropped
     }
