@@ -60,6 +60,8 @@ pub struct ReadStats {
     pub row_groups: u64,
     /// Number of fully decoded rows.
     pub rows: u64,
+    /// Number of row-group indexes that were built.
+    pub indexes: u64,
     /// Number of samples for which a file of another program has two different values.
     pub conflicts: u64,
 }
@@ -69,6 +71,7 @@ impl std::ops::AddAssign for ReadStats {
         self.bytes += other.bytes;
         self.row_groups += other.row_groups;
         self.rows += other.rows;
+        self.indexes += other.indexes;
         self.conflicts += other.conflicts;
     }
 }

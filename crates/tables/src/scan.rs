@@ -83,10 +83,11 @@ impl Scan {
         let share = share.saturating_sub(FILE_BYTES);
         let shared = Arc::new(select.clone());
         let (mut runs, mut unreadable) = (Vec::with_capacity(count), Vec::new());
+        let room = cache.index_room();
         for file in wanted {
             match table.file(file) {
                 Ok(stored) => {
-                    let stored = cache.file(stored, count);
+                    let stored = cache.file(stored, &room);
                     let run = Run::sharing(stored, table.kind(), Arc::clone(&shared), window, share);
                     runs.push((file.rank(), run.masked(files.mask(file))));
                 }

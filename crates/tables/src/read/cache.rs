@@ -6,8 +6,10 @@ use crate::kind::Kind;
 use crate::read::{CacheSlot, Cached, Footer, Ranges};
 use crate::store::StoredFile;
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Estimated memory of a cache entry besides its content.
@@ -79,16 +81,22 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a file through the cache. The caller reads `files` files together, which must share the cache.
-    pub(crate) fn file(self: &Arc<Self>, file: StoredFile, files: usize) -> CachedFile {
+    /// Opens a file through the cache, for a read that has this room for indexes.
+    pub(crate) fn file(self: &Arc<Self>, file: StoredFile, room: &Arc<IndexRoom>) -> CachedFile {
         CachedFile {
             name: file.full_path().into(),
             file,
             cache: Arc::clone(self),
-            files,
+            room: Arc::clone(room),
+            last_group: Cell::new(None),
             whole: None,
             keeps: true,
         }
+    }
+
+    /// Room for the indexes of all files that are read together. The rest of the cache is for their pages.
+    pub(crate) fn index_room(&self) -> Arc<IndexRoom> {
+        Arc::new(IndexRoom { left_bytes: AtomicU64::new(self.limit_bytes as u64 / 2) })
     }
 
     /// True if the footers of `files` files fit. Otherwise, reading these files would only evict other entries.
@@ -140,12 +148,28 @@ impl Inner {
     }
 }
 
+/// Room for the indexes of one read. Indexes beyond it would evict those that the same read has just built, so that the
+/// next such read would have to build all of them again, which takes longer than reading without an index.
+#[derive(Debug)]
+pub(crate) struct IndexRoom {
+    left_bytes: AtomicU64,
+}
+
+impl IndexRoom {
+    fn take(&self, bytes: u64) -> bool {
+        let less = |left: u64| left.checked_sub(bytes);
+        self.left_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct CachedFile {
     file: StoredFile,
     name: Arc<str>,
     cache: Arc<Cache>,
-    files: usize,
+    room: Arc<IndexRoom>,
+    /// The last row group for which room was asked, and whether it got room.
+    last_group: Cell<Option<(usize, bool)>>,
     /// Bytes of the whole file, if they were fetched ahead.
     whole: Option<Bytes>,
     /// True if data that is read from the file is added to the cache.
@@ -165,7 +189,7 @@ impl Ranges for CachedFile {
         if let Some(whole) = &self.whole {
             return whole.fetch(ranges);
         }
-        if !self.keeps {
+        if !self.keeps_data() {
             return self.fetch_once(ranges);
         }
         let key = |range: &Range<u64>| self.key(What::Range(range.start, range.end));
@@ -212,17 +236,23 @@ impl Ranges for CachedFile {
     }
 
     fn cache(&self, slot: CacheSlot, value: Cached) {
-        if !self.keeps {
+        if !self.keeps_data() {
             return;
         }
         let bytes = value.memory_bytes();
         self.cache.put(self.key(What::Made(slot)), Content::Made(value), bytes);
     }
 
-    /// Maximum size of an index. The indexes of files read together must fit, or they would evict each other.
-    fn index_bytes_max(&self) -> u64 {
-        let limit = self.cache.limit_bytes as u64;
-        (limit / 8).min(limit / 4 * 3 / self.files.max(1) as u64)
+    fn has_room_for_index(&self, group: usize, bytes: u64) -> bool {
+        // a file that was closed for lack of memory continues with the row group that it was reading
+        if let Some((last, had_room)) = self.last_group.get()
+            && last == group
+        {
+            return had_room;
+        }
+        let has_room = bytes <= self.cache.limit_bytes as u64 / 8 && self.room.take(bytes);
+        self.last_group.set(Some((group, has_room)));
+        has_room
     }
 
     fn footer(&self, kind: &'static Kind) -> Result<Arc<Footer>, TableError> {
@@ -243,6 +273,10 @@ impl CachedFile {
     /// The same file, whose reads use the cache but do not add to it.
     pub(crate) fn passing(self) -> Self {
         Self { keeps: false, ..self }
+    }
+
+    fn keeps_data(&self) -> bool {
+        self.keeps && self.last_group.get().is_none_or(|(_, has_room)| has_room)
     }
 
     pub(crate) fn is_known(&self) -> bool {

@@ -270,7 +270,7 @@ impl<R: Ranges> Cursor<R> {
 
     /// Begins to read a row group. Returns true if the cursor is on a row.
     fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
-        if let Some(index) = row_group_index(&self.file, &self.footer, group, &rows)? {
+        if let Some(index) = row_group_index(&self.file, &self.footer, group, &rows, &mut self.stats)? {
             let mut wanted = index.select(&self.select)?;
             wanted.drain(..wanted.partition_point(|row| (*row as usize) < rows[0].start));
             if wanted.is_empty() {
@@ -320,7 +320,7 @@ impl<R: Ranges> Cursor<R> {
                 self.file.cache(CacheSlot::Index(group), Cached::Asked);
                 what.each_of(&Uncached(&self.file), &self.footer, group, &mut give)?;
             } else if let Some(known) =
-                guarded(&name, || row_group_index(&self.file, &self.footer, group, &rows))?
+                guarded(&name, || row_group_index(&self.file, &self.footer, group, &rows, &mut self.stats))?
             {
                 match what {
                     LabelScan::Names => known.label_names(&self.select, &mut give)?,
@@ -451,16 +451,19 @@ pub(super) fn row_group_index(
     footer: &Footer,
     group: usize,
     rows: &[Range<usize>],
+    stats: &mut ReadStats,
 ) -> Result<Option<Arc<RowGroupIndex>>, TableError> {
     let slot = CacheSlot::Index(group);
     if !footer.is_ours() {
         return Ok(None);
     }
+    // asked even if the index is known, so that each read of the same row groups has room for the same indexes
+    let fits = file.has_room_for_index(group, RowGroupIndex::estimate(footer, group));
     let known = file.cached(slot);
     if let Some(Cached::Index(index)) = known {
         return Ok(Some(index));
     }
-    if RowGroupIndex::estimate(footer, group) > file.index_bytes_max() {
+    if !fits {
         return Ok(None);
     }
     // the first read of a small part of a row group is faster without building an index
@@ -470,6 +473,7 @@ pub(super) fn row_group_index(
         return Ok(None);
     }
     let index = Arc::new(RowGroupIndex::read(&Uncached(file), footer, group)?);
+    stats.indexes += 1;
     file.cache(slot, Cached::Index(Arc::clone(&index)));
     Ok(Some(index))
 }

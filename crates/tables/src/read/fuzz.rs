@@ -185,8 +185,8 @@ impl Ranges for FullyCachedFile {
         self.cache.borrow_mut().insert(slot, value);
     }
 
-    fn index_bytes_max(&self) -> u64 {
-        64 << 20
+    fn has_room_for_index(&self, _: usize, bytes: u64) -> bool {
+        bytes <= 64 << 20
     }
 }
 

@@ -54,9 +54,18 @@ pub(super) fn label_count(metadata: &ParquetMetaData, group: usize) -> u64 {
 
 /// Size of the label names and values in a row group. A string in a dictionary counts once, however often it is used.
 pub(super) fn label_bytes(metadata: &ParquetMetaData, group: usize) -> u64 {
+    uncompressed_bytes(metadata, group, metrics::LABELS)
+}
+
+/// Size of the metric names in a row group. A name in a dictionary counts once, however often it is used.
+pub(super) fn name_bytes(metadata: &ParquetMetaData, group: usize) -> u64 {
+    uncompressed_bytes(metadata, group, metrics::NAME)
+}
+
+fn uncompressed_bytes(metadata: &ParquetMetaData, group: usize, root: &str) -> u64 {
     let columns = metadata.row_group(group).columns().iter();
-    let labels = columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == metrics::LABELS));
-    labels.map(|c| u64::try_from(c.uncompressed_size()).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+    let columns = columns.filter(|c| c.column_path().parts().first().is_some_and(|first| first == root));
+    columns.map(|c| u64::try_from(c.uncompressed_size()).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
 }
 
 /// Compressed size of the row group's columns that a read needs, with or without samples.

@@ -30,9 +30,10 @@ pub trait Ranges {
     /// Caches data if there is room.
     fn cache(&self, _slot: CacheSlot, _value: Cached) {}
 
-    /// Maximum size of an index in the cache; 0 without a cache.
-    fn index_bytes_max(&self) -> u64 {
-        0
+    /// True if the cache has room for the index of this row group, of about `bytes`, together with the others that the
+    /// same read needs. Otherwise, the row group's data is not cached. Row groups must be asked for in order.
+    fn has_room_for_index(&self, _group: usize, _bytes: u64) -> bool {
+        false
     }
 
     /// Returns the footer, perhaps from the cache.
@@ -110,8 +111,8 @@ impl<R: Ranges + ?Sized> Ranges for &R {
         (**self).cache(slot, value);
     }
 
-    fn index_bytes_max(&self) -> u64 {
-        (**self).index_bytes_max()
+    fn has_room_for_index(&self, group: usize, bytes: u64) -> bool {
+        (**self).has_room_for_index(group, bytes)
     }
 }
 

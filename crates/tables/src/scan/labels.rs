@@ -147,7 +147,7 @@ fn open(
     keeps: bool,
 ) -> Vec<Result<CachedFile, TableError>> {
     let cached = |file: StoredFile| {
-        let file = cache.file(file, 1);
+        let file = cache.file(file, &cache.index_room());
         if keeps { file } else { file.passing() }
     };
     let mut opened: Vec<_> = batch.iter().map(|file| table.file(file).map(cached)).collect();

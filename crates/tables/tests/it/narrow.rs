@@ -1,8 +1,8 @@
 //! Tests scans and listings of many files with little memory.
 
-use crate::fleet::{DAY, Series, stem};
-use crate::table::open;
-use model::{ErrorKind, Labels, LabelsRef, Samples};
+use crate::fleet::{DAY, Series, fleet, stem};
+use crate::table::{open, stage};
+use model::{ErrorKind, Labels, LabelsRef, Samples, TimeRange};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tables::DAY_MS;
@@ -65,6 +65,48 @@ fn a_year_of_daily_files_is_read_in_half_a_mebibyte() {
     // with much memory, files stay open
     let (found, held) = read(&table, &Arc::new(Cache::new(0)), 2 << 30);
     assert!(found == expected && held > DAYS as usize * (1 << 20), "{held} bytes");
+}
+
+/// Building all indexes anew for each read takes longer than reading without indexes.
+#[test]
+fn a_read_builds_only_as_many_indexes_as_the_cache_keeps() {
+    const FILES: i64 = 12;
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let mut expected = Vec::new();
+    for n in 0..FILES {
+        let mut series = fleet(2000, 1, 2);
+        series.iter_mut().for_each(|one| one.timestamps.iter_mut().for_each(|t| *t += n * 60_000));
+        let (files, source) = (vec![stage(&table, &format!("f{n}"), &series)], format!("j{n}"));
+        table.commit(&[StagedBlock { source, after: None, upto: 1, through: None, files }], DAY).unwrap();
+        expected.extend(series.iter().flat_map(Series::bits));
+    }
+    expected.sort_unstable();
+    let cache = Arc::new(Cache::new(3 << 20));
+    let read = |select: &Select| {
+        let mut scan = Scan::open(&table, &cache, select, &ScanLimits::default()).unwrap();
+        let mut found = Vec::new();
+        while scan.next_series().unwrap() {
+            let mut samples = Samples::default();
+            scan.read(&mut samples).unwrap();
+            let labels = scan.labels().to_owned().to_string();
+            let samples = samples.timestamps.iter().zip(&samples.values);
+            found.extend(samples.map(|(t, v)| (labels.clone(), *t, v.to_bits())));
+        }
+        found.sort_unstable();
+        (found, scan.stats().indexes)
+    };
+    let (found, built) = read(&Select::ALL);
+    assert!(found == expected && (2..FILES as u64 - 2).contains(&built), "{built} indexes");
+    for _ in 0..3 {
+        let (found, again) = read(&Select::ALL);
+        assert!(found == expected);
+        assert_eq!(again, 0, "{built} indexes were built before");
+    }
+    // a narrower read has room for the others
+    let range = TimeRange::new(DAY + (FILES - 2) * 60_000, i64::MAX);
+    let (_, more) = read(&Select { range, ..Select::ALL });
+    assert_eq!(more, 2);
 }
 
 #[test]

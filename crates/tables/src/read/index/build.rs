@@ -22,7 +22,7 @@ impl RowGroupIndex {
         let parquet = footer.parquet();
         let rows = u64::try_from(parquet.row_group(group).num_rows()).unwrap_or(u64::MAX);
         let labels = prune::label_count(parquet, group).saturating_add(rows);
-        let texts = prune::label_bytes(parquet, group);
+        let texts = prune::label_bytes(parquet, group).saturating_add(prune::name_bytes(parquet, group));
         let columns = rows.saturating_mul(ROW_BYTES).saturating_add(labels.saturating_mul(ROW_LABEL_BYTES));
         columns.saturating_add(texts)
     }
