@@ -67,6 +67,12 @@ impl LabelSets {
         self.scratch.iter().for_each(|pair| pairs.remove_series(*pair, series));
     }
 
+    /// Puts an unlisted series into the postings of its pairs again.
+    pub(crate) fn list(&mut self, series: SeriesRef, pairs: &mut Pairs) {
+        self.take_pairs(series, pairs);
+        self.scratch.iter().for_each(|pair| pairs.add_series(*pair, series));
+    }
+
     /// Drops the labels of an unlisted series, and also its base and pairs if no other series uses them.
     pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
         let Set { base: number, own } = self.sets.take(series.index());

@@ -25,8 +25,12 @@ const _: () = assert!(size_of::<Pair>() == 64);
 struct Name {
     /// Text of the name; empty if no pair has the name.
     text: Box<str>,
+    /// Pairs with series.
     pairs: Postings,
+    /// Length of the values of `pairs`.
     value_bytes: usize,
+    /// Number of pairs, including those without series.
+    held: u32,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +45,10 @@ pub(crate) struct Pairs {
     postings_bytes: isize,
     ranks: Ranks,
     growth: Growth,
+    /// Number of pairs with series.
+    listed: usize,
+    /// Number of names that have such pairs.
+    listed_names: usize,
 }
 
 impl Pairs {
@@ -57,9 +65,7 @@ impl Pairs {
         let pair = Pair { name, value: value.into(), ..Pair::default() };
         let id = self.pairs.insert(pair);
         self.text_bytes += value.len();
-        let of_name = self.names.get_mut(name);
-        of_name.value_bytes += value.len();
-        self.postings_bytes += of_name.pairs.insert(id);
+        self.names.get_mut(name).held += 1;
         let (pairs, seed) = (&self.pairs, self.seed);
         self.pair_of.insert_unique(hash, id, |i| pairs.get(*i).hash(seed));
         PairId(id)
@@ -100,9 +106,8 @@ impl Pairs {
         self.text_bytes -= pair.value.len();
         self.postings_bytes -= pair.postings.bytes();
         let of_name = self.names.get_mut(pair.name);
-        of_name.value_bytes -= pair.value.len();
-        self.postings_bytes += of_name.pairs.remove(id.0);
-        if of_name.pairs.is_empty() {
+        of_name.held -= 1;
+        if of_name.held == 0 {
             self.remove_name(pair.name);
         }
         let (pairs, seed) = (&self.pairs, self.seed);
@@ -168,22 +173,47 @@ impl Pairs {
 
     #[inline]
     pub(crate) fn add_series(&mut self, id: PairId, series: SeriesRef) {
-        let postings = &mut self.pairs.get_mut(id.0).postings;
+        let Pair { name, postings, .. } = self.pairs.get_mut(id.0);
         self.postings_bytes += postings.insert(series.0);
-        self.ranks.grown(id.0, postings.len());
-    }
-
-    pub(crate) fn remove_series(&mut self, id: PairId, series: SeriesRef) {
-        let postings = &mut self.pairs.get_mut(id.0).postings;
-        let before = postings.len();
-        self.postings_bytes += postings.remove(series.0);
-        if postings.len() < before {
-            self.ranks.shrunk(id.0, postings.len());
+        let (name, after) = (*name, postings.len());
+        self.ranks.grown(id.0, after);
+        if after == 1 {
+            self.list(id, name);
         }
     }
 
-    /// The pairs with this name, in ascending order of their numbers, starting at `from`. Some may have no
-    /// series.
+    /// Called when a pair has got its first series.
+    fn list(&mut self, id: PairId, name: u32) {
+        let of_name = self.names.get_mut(name);
+        of_name.value_bytes += self.pairs.get(id.0).value.len();
+        self.postings_bytes += of_name.pairs.insert(id.0);
+        self.listed += 1;
+        self.listed_names += usize::from(of_name.pairs.len() == 1);
+    }
+
+    /// Called when a pair has lost its last series. The pair itself stays until it has no holder.
+    fn unlist(&mut self, id: PairId, name: u32) {
+        let of_name = self.names.get_mut(name);
+        of_name.value_bytes -= self.pairs.get(id.0).value.len();
+        self.postings_bytes += of_name.pairs.remove(id.0);
+        self.listed -= 1;
+        self.listed_names -= usize::from(of_name.pairs.is_empty());
+    }
+
+    pub(crate) fn remove_series(&mut self, id: PairId, series: SeriesRef) {
+        let Pair { name, postings, .. } = self.pairs.get_mut(id.0);
+        let before = postings.len();
+        self.postings_bytes += postings.remove(series.0);
+        let (name, after) = (*name, postings.len());
+        if after < before {
+            self.ranks.shrunk(id.0, after);
+            if after == 0 {
+                self.unlist(id, name);
+            }
+        }
+    }
+
+    /// The pairs with this name that have series, in ascending order of their numbers, starting at `from`.
     pub(crate) fn of_name(&self, name: &str, from: u32) -> impl Iterator<Item = PairId> + '_ {
         let name = self.number_of(name).map(|number| self.names.get(number));
         name.into_iter().flat_map(move |name| name.pairs.iter_from(from)).map(PairId)
@@ -227,17 +257,18 @@ impl Pairs {
     }
 
     pub(crate) fn name_count(&self, number: usize) -> Option<NameCount<'_>> {
-        let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
+        let name = self.names.find(number).filter(|name| !name.pairs.is_empty())?;
         Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
     }
 
-    /// Number of label names, and one more than the largest number that any name has.
-    pub(crate) fn names_count(&self) -> (usize, usize) {
-        (self.name_of.len(), self.names.end())
+    /// Number of label names that series have, and one more than the largest number that any name has.
+    pub(crate) const fn names_count(&self) -> (usize, usize) {
+        (self.listed_names, self.names.end())
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.pair_of.len()
+    /// Number of label pairs that series have.
+    pub(crate) const fn count(&self) -> usize {
+        self.listed
     }
 
     /// Ends of the ranges of numbers: all names have numbers below the first end, all pairs have numbers
@@ -303,7 +334,8 @@ mod tests {
                 pairs.release(*id);
             }
             let name = text(7).0;
-            assert_eq!(pairs.of_name(&name, 0).collect::<Vec<_>>(), [ids[7]], "the pair still has a holder");
+            assert_eq!(pairs.find(&name, &text(7).1), Some(ids[7]), "the pair still has a holder");
+            assert_eq!((pairs.of_name(&name, 0).count(), pairs.count(), pairs.names_count().0), (0, 0, 0));
             assert_eq!(pairs.number_of("name8"), None);
             pairs.release(ids[7]);
             assert_eq!(pairs.find(&name, &text(7).1), None);

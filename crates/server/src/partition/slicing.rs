@@ -28,6 +28,9 @@ const COST_MAX: usize = 1 << 16;
 /// A late sample costs as much as this many in-order samples.
 const LATE_COST: usize = 12;
 
+/// Cost of listing a hidden series with ten labels again, besides the cost of its sample.
+const HIDDEN_COST: usize = 7;
+
 /// The sum of a late increment is stored again with each of the pieces behind it.
 const LATE_INCREMENT_COST: usize = LATE_COST * (PIECES_MAX + 1);
 
@@ -287,9 +290,11 @@ impl Cost {
 
     #[inline]
     fn add(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) {
+        let is_hidden = head.is_some_and(|head| head.is_hidden(series)) && !self.newest.is_last(series);
         let is_late = timestamp_ms <= self.newest.before(head, series, timestamp_ms);
         self.late += usize::from(is_late);
         self.total += if is_late { self.of_late } else { self.of_others };
+        self.total += if is_hidden { HIDDEN_COST } else { 0 };
     }
 }
 
@@ -300,6 +305,11 @@ struct Newest {
 }
 
 impl Newest {
+    #[inline]
+    fn is_last(&self, series: SeriesRef) -> bool {
+        self.last.is_some_and(|(last, _)| last == series)
+    }
+
     #[inline]
     fn before(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) -> i64 {
         let newest_ms = match self.last {

@@ -9,7 +9,8 @@ use crate::partition::Owner;
 use crate::partition::extras::trim_exemplars;
 use head::Partition;
 use journal::DictionaryId;
-use model::SeriesKey;
+use model::{SeriesKey, TenantId};
+use std::collections::BTreeSet;
 use std::time::Instant;
 use stdx::budget::Exhausted;
 
@@ -32,6 +33,8 @@ pub(super) struct Replay {
     /// Number of samples that were skipped because damage destroyed the definition of their series.
     pub(super) nameless: u64,
     pub(super) looked_at: Option<Instant>,
+    /// Tenants whose series without samples and exemplars must be evicted after replay, because exemplars were deleted.
+    pub(super) bereft: BTreeSet<TenantId>,
 }
 
 impl Replay {
@@ -53,6 +56,7 @@ impl Replay {
             sealed: 0,
             nameless: 0,
             looked_at: None,
+            bereft: BTreeSet::new(),
         })
     }
 

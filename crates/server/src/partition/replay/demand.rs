@@ -61,7 +61,11 @@ pub(super) fn survey(
             Err(_) => continue,
         }
         if outline.is_deleted {
-            exemplars.0.remove(&outline.tenant);
+            exemplars.remove(&outline.tenant);
+            continue;
+        }
+        if outline.deletes_exemplars {
+            exemplars.note_delete(&outline.tenant);
             continue;
         }
         let Some(sealed) = is_sealed(&outline.tenant, entry.offset) else { continue };
@@ -80,9 +84,9 @@ pub(super) fn survey(
             }
         }
     }
-    for (tenant, ring) in &exemplars.0 {
+    for (tenant, ring) in &exemplars.rings {
         let (slots, bought) = into.of(tenant)?;
-        for (given, definition) in ring {
+        for (given, definition) in &ring.entries {
             if slots.definition(*given) == *definition {
                 slots.note_use(*given, bought)?;
             }
@@ -91,42 +95,79 @@ pub(super) fn survey(
     Ok(())
 }
 
+/// Limit on what deletes add to the rings of all tenants, about half a MiB, besides the first delete of each tenant.
+const ADDED_MAX: usize = 6 * EXEMPLARS_MAX;
+
 /// The newest exemplars of each tenant in records whose samples are in tables. Exemplars are not in tables, so their
 /// series must be restored.
 #[derive(Debug, Default)]
-struct Exemplars(HashMap<TenantId, Ring>);
+struct Exemplars {
+    rings: HashMap<TenantId, Ring>,
+    /// What deletes have added to the limits of all rings, besides the first delete of each tenant.
+    added: usize,
+}
 
-/// For each exemplar, the reference of its series and the number of the record that defines the series.
-type Ring = VecDeque<(SeriesRef, u32)>;
+#[derive(Debug)]
+struct Ring {
+    /// For each exemplar, the reference of its series and the number of the record that defines the series.
+    entries: VecDeque<(SeriesRef, u32)>,
+    /// As many exemplars as the head may have got since it got the oldest one that it keeps: as many as it keeps at a time,
+    /// and as many again for each delete, which made room for them, but see [`ADDED_MAX`].
+    limit: usize,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self { entries: VecDeque::new(), limit: EXEMPLARS_MAX }
+    }
+}
 
 impl Exemplars {
-    /// Adds the exemplars of a record. If there are as many as a head keeps, or memory runs out, the oldest are
-    /// dropped.
+    /// Adds the exemplars of a record. If there are as many as the limit, or memory runs out, the oldest are dropped.
     fn push(&mut self, outline: &Outline, slots: &Slots, memory: &mut Reservation) {
         if outline.exemplars.is_empty() {
             return;
         }
-        let ring = self.0.entry(outline.tenant.clone()).or_default();
+        let ring = self.rings.entry(outline.tenant.clone()).or_default();
         for given in &outline.exemplars {
-            if ring.len() == ring.capacity() && grow(ring, memory).is_err() {
-                ring.pop_front();
+            if ring.entries.len() == ring.entries.capacity() && ring.grow(memory).is_err() {
+                ring.entries.pop_front();
             }
-            if ring.len() < ring.capacity() {
-                ring.push_back((*given, slots.definition(*given)));
+            if ring.entries.len() < ring.entries.capacity() {
+                ring.entries.push_back((*given, slots.definition(*given)));
             }
+        }
+    }
+
+    fn remove(&mut self, tenant: &TenantId) {
+        if let Some(ring) = self.rings.remove(tenant) {
+            self.added -= ring.limit.saturating_sub(2 * EXEMPLARS_MAX);
+        }
+    }
+
+    /// Exemplars were deleted, it is unknown which. Those of other series must be restored, even if more exemplars follow
+    /// than the head keeps together with those that were deleted. Series that are then not needed are evicted after replay.
+    fn note_delete(&mut self, tenant: &TenantId) {
+        if let Some(ring) = self.rings.get_mut(tenant) {
+            let is_first = ring.limit == EXEMPLARS_MAX;
+            let more = if is_first { EXEMPLARS_MAX } else { EXEMPLARS_MAX.min(ADDED_MAX - self.added) };
+            ring.limit += more;
+            self.added += if is_first { 0 } else { more };
         }
     }
 }
 
-/// Doubles the ring's capacity, up to the number of exemplars that a head keeps. At this number, drops the oldest
-/// exemplar instead.
-fn grow(ring: &mut Ring, memory: &mut Reservation) -> Result<(), Exhausted> {
-    let more = ring.capacity().max(64).min(EXEMPLARS_MAX.saturating_sub(ring.len()));
-    if more == 0 {
-        ring.pop_front();
-        return Ok(());
+impl Ring {
+    /// Doubles the capacity, up to the limit. At the limit, drops the oldest exemplar instead.
+    fn grow(&mut self, memory: &mut Reservation) -> Result<(), Exhausted> {
+        let len = self.entries.len();
+        let more = len.max(64).min(self.limit.saturating_sub(len));
+        if more == 0 {
+            self.entries.pop_front();
+            return Ok(());
+        }
+        memory.resize(memory.bytes() + (more * size_of::<(SeriesRef, u32)>()) as u64)?;
+        self.entries.reserve_exact(more);
+        Ok(())
     }
-    memory.resize(memory.bytes() + (more * size_of::<(SeriesRef, u32)>()) as u64)?;
-    ring.reserve_exact(more);
-    Ok(())
 }

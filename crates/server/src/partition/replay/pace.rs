@@ -15,6 +15,7 @@ use crate::partition::{Command, Freeze, Sealed};
 use admission::watermarks;
 use head::{Evicted, Idle};
 use journal::Offset;
+use model::TenantId;
 use std::time::{Duration, Instant};
 
 const ROOM_POLL: Duration = Duration::from_millis(20);
@@ -91,7 +92,7 @@ impl Owner {
         !self.context.heads.is_filled_to(percent)
     }
 
-    fn hear(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+    pub(super) fn hear(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Stop => return Err(Halt::Stopped),
@@ -109,7 +110,8 @@ impl Owner {
                 | Command::Discard(..)
                 | Command::Relocate(_)
                 | Command::Truncate(_)
-                | Command::DeleteTenant(_) => {}
+                | Command::DeleteTenant(_)
+                | Command::DeleteSeries(_) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
             }
         }
@@ -143,6 +145,28 @@ impl Owner {
         }
         self.evict_unneeded(replay, &rest);
         Ok(())
+    }
+
+    /// Evicts series that were restored only for exemplars that the head does not have any more, of tenants some of whose
+    /// exemplars were deleted. Lists would name deleted series. Nobody holds a pin, because requests wait for replay.
+    pub(super) fn evict_bereft(&self, replay: &Replay) {
+        if replay.bereft.is_empty() {
+            return;
+        }
+        let (head, now_s) = (&self.partition.head, replay.seen_s + 1);
+        head.write().see_exemplars(now_s);
+        let idle = Idle { retire_before_s: 0, evict_before_s: now_s };
+        let evicted = loop {
+            let is_bereft = |tenant: &TenantId| replay.bereft.contains(tenant);
+            let evicted = head.write().evict_turn_of(|_| idle, is_bereft, |_, _| {});
+            if let Evicted::Done(count) = evicted {
+                break count;
+            }
+        };
+        let mut partition = head.write();
+        partition.see_exemplars(replay.seen_s);
+        self.partition.grew(partition.take_change());
+        self.context.metrics.series_evicted.add(evicted);
     }
 
     fn evict_unneeded(&self, replay: &mut Replay, rest: &References) {

@@ -5,6 +5,7 @@ use crate::partition::tests::{only_owner, owner_of, series_count};
 use crate::seal::Mark;
 use crate::seal::tests::node_with;
 use crate::write_path::tests::small_node;
+use journal::record::{Condition, DeletedExemplars, Operator};
 use journal::{Journal, JournalId, Memory, RecordEncoder};
 use model::{Exemplar, Labels, Metadata, MetricKind, SeriesRef, TimeRange};
 use std::collections::BTreeMap;
@@ -42,6 +43,12 @@ impl Writer {
 
     fn deleted(&mut self) {
         self.journal.append(self.encoder.deleted(&self.tenant)).unwrap();
+        self.journal.sync().unwrap();
+        self.journal.begin().unwrap();
+    }
+
+    fn deleted_exemplars(&mut self, deleted: &DeletedExemplars) {
+        self.journal.append(self.encoder.deleted_exemplars(&self.tenant, deleted)).unwrap();
         self.journal.sync().unwrap();
         self.journal.begin().unwrap();
     }
@@ -152,6 +159,179 @@ fn what_a_tenant_had_before_it_was_deleted_does_not_come_back() {
     check_deleted(true, false, &[("new", 2), ("old", 1)]);
     // a series that was needed only by an exemplar which is dropped stays until it is evicted
     check_deleted(true, true, &[("new", 2), ("old", 1), ("older", 0)]);
+}
+
+fn exemplars_of(owner: &Owner, tenant: &TenantId) -> Vec<(String, i64)> {
+    let partition = owner.partition.head.read();
+    let Some(head) = partition.tenant(tenant) else { return Vec::new() };
+    let of = |(series, exemplar): &(SeriesRef, Exemplar)| {
+        let mut bytes = Vec::new();
+        head.write_labels(*series, &mut bytes);
+        let labels = model::LabelsRef::from_canonical(&bytes);
+        (labels.get("i").unwrap().to_owned(), exemplar.timestamp_ms)
+    };
+    let mut all: Vec<_> = head.exemplars().map(of).collect();
+    all.sort();
+    all
+}
+
+/// Series `a`, `b` and `c` are in tables, each with an exemplar at 5 and one at 50. Then exemplars of `a` up to 10, and of `b` and
+/// `c` up to 100, are deleted. `c` gets an exemplar again.
+fn check_deleted_exemplars(in_next_dictionary: bool, has_memory: bool) {
+    let expected = [("a", 50), ("c", 60)];
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let mut writer = Writer::new();
+    let exemplar = |timestamp_ms| Exemplar { labels: labels("trace"), timestamp_ms, value: 1.0 };
+    let mut upto = 0;
+    for (given, name) in (0..).zip(["a", "b", "c"]) {
+        writer.new_series(given, name, 1000);
+        upto = writer.record(|encoder| {
+            encoder.exemplar(SeriesRef(given), &exemplar(5));
+            encoder.exemplar(SeriesRef(given), &exemplar(50));
+        });
+    }
+    if in_next_dictionary {
+        writer.journal.end_dictionary();
+        writer.journal.begin().unwrap();
+    }
+    let others = TenantId::parse("other").unwrap();
+    // a list of texts needs little memory, whatever the texts contain
+    let texts = r"\\p|".repeat(3000);
+    for (operator, value, end_ms) in [
+        (Operator::Equal, "a", 10),
+        (Operator::Regex, &texts, 100),
+        (Operator::Regex, "b|[c-d]", 100),
+        (Operator::NotRegex, "[a-d]", 100),
+    ] {
+        let condition = Condition { label: "i".into(), operator, value: value.into() };
+        let range = TimeRange::new(0, end_ms);
+        let deleted = DeletedExemplars { range, selectors: vec![vec![condition]] };
+        writer.deleted_exemplars(&deleted);
+        let tenant = std::mem::replace(&mut writer.tenant, others.clone());
+        writer.deleted_exemplars(&DeletedExemplars { range: TimeRange::ALL, ..deleted });
+        writer.tenant = tenant;
+    }
+    writer.record(|encoder| {
+        encoder.define(SeriesRef(9), labels("c").as_ref());
+        encoder.exemplar(SeriesRef(9), &exemplar(60));
+    });
+    let end = writer.new_series(8, "d", 3000);
+    assert!(upto < end);
+    sealed_upto(&node, upto);
+    let (mut owner, _commands) = owner_of(&node, writer.journal.reopen());
+    let account = &node.owning().replay;
+    // without memory for the patterns, replay waits
+    let others = (!has_memory).then(|| account.reserve(account.limit_bytes() - (512 << 10)).unwrap());
+    let partition = Arc::clone(&owner.partition);
+    let replay = std::thread::spawn(move || {
+        assert_eq!(owner.replay().unwrap(), End::Complete);
+        owner
+    });
+    while !has_memory && partition.trouble.lock().is_empty() {
+        assert!(!replay.is_finished(), "replay did not wait for memory");
+        std::thread::yield_now();
+    }
+    drop(others);
+    let owner = replay.join().unwrap();
+    let counted = owner.partition.head_bytes.load(Ordering::Relaxed);
+    assert_eq!(counted, owner.partition.head.read().memory_bytes() as u64);
+    let found = exemplars_of(&owner, &writer.tenant);
+    let found: Vec<_> = found.iter().map(|(name, at_ms)| (name.as_str(), *at_ms)).collect();
+    assert_eq!(found, expected);
+    // series that only a deleted exemplar needed are not there, so that no list names them
+    let mut left: Vec<_> = expected.iter().map(|(name, _)| ((*name).to_owned(), 0)).collect();
+    left.push(("d".into(), 1));
+    left.dedup();
+    assert_eq!(content(&owner, &writer.tenant), left);
+    drop(owner);
+    node.stop();
+}
+
+#[test]
+fn deleted_exemplars_do_not_come_back() {
+    for in_next_dictionary in [false, true] {
+        for has_memory in [true, false] {
+            check_deleted_exemplars(in_next_dictionary, has_memory);
+        }
+    }
+}
+
+/// Writes `count` exemplars of a series, each with a value of its own.
+fn exemplars_of_one(writer: &mut Writer, given: u32, name: &str, count: usize) -> u64 {
+    let mut upto = writer.new_series(given, name, 1000);
+    for from in (0..count).step_by(1000) {
+        upto = writer.record(|encoder| {
+            for i in from..count.min(from + 1000) {
+                let (labels, timestamp_ms) = (Labels::empty(), i as i64);
+                encoder.exemplar(SeriesRef(given), &Exemplar { labels, timestamp_ms, value: i as f64 });
+            }
+        });
+    }
+    upto
+}
+
+fn all_exemplars_of(name: &str) -> DeletedExemplars {
+    let condition = Condition { label: "i".into(), operator: Operator::Equal, value: name.into() };
+    DeletedExemplars { range: TimeRange::ALL, selectors: vec![vec![condition]] }
+}
+
+/// Deleted exemplars make room for later ones, so one that the head keeps may be followed by more than the head keeps at a time.
+#[test]
+fn exemplars_from_before_a_delete_stay_with_those_that_took_the_place_of_deleted_ones() {
+    const HALF: usize = head::EXEMPLARS_MAX / 2;
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let mut writer = Writer::new();
+    // deletes of others take no room away
+    let tenant = std::mem::replace(&mut writer.tenant, TenantId::parse("other").unwrap());
+    exemplars_of_one(&mut writer, 9, "o", 1);
+    (0..9).for_each(|_| writer.deleted_exemplars(&all_exemplars_of("none")));
+    writer.tenant = tenant;
+    exemplars_of_one(&mut writer, 0, "a", HALF);
+    exemplars_of_one(&mut writer, 1, "b", HALF);
+    writer.deleted_exemplars(&all_exemplars_of("b"));
+    let upto = exemplars_of_one(&mut writer, 2, "c", HALF);
+    sealed_upto(&node, upto);
+    let owner = replayed(&node, &writer);
+    let found = exemplars_of(&owner, &writer.tenant);
+    let of = |name: &str| found.iter().filter(|(series, _)| series == name).count();
+    assert_eq!(["a", "b", "c"].map(of), [HALF, 0, HALF]);
+    assert_eq!(content(&owner, &writer.tenant), ["a", "c"].map(|name| (name.to_owned(), 0)));
+    node.stop();
+}
+
+/// When the delete came, the head had already dropped the exemplar of the deleted series, and so has replay.
+#[test]
+fn a_deleted_series_does_not_come_back_for_an_exemplar_that_was_dropped_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let mut writer = Writer::new();
+    exemplars_of_one(&mut writer, 0, "a", 1);
+    writer.journal.end_dictionary();
+    writer.journal.begin().unwrap();
+    exemplars_of_one(&mut writer, 1, "b", head::EXEMPLARS_MAX);
+    writer.deleted_exemplars(&all_exemplars_of("a"));
+    let upto = writer.new_series(2, "c", 1000);
+    sealed_upto(&node, upto);
+    let owner = replayed(&node, &writer);
+    assert_eq!(exemplars_of(&owner, &writer.tenant).len(), head::EXEMPLARS_MAX);
+    assert_eq!(content(&owner, &writer.tenant), [("b".to_owned(), 0)]);
+    node.stop();
+}
+
+#[test]
+fn a_delete_of_exemplars_that_cannot_be_read_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let mut writer = Writer::new();
+    writer.record(|encoder| record_with_extras(encoder, 0, "old"));
+    let condition = Condition { label: "i".into(), operator: Operator::Regex, value: "(".into() };
+    writer.deleted_exemplars(&DeletedExemplars { range: TimeRange::ALL, selectors: vec![vec![condition]] });
+    let owner = replayed(&node, &writer);
+    assert_eq!(owner.context.metrics.unreadable_records.get(), 1);
+    assert_eq!(exemplars_of(&owner, &writer.tenant).len(), 1);
+    node.stop();
 }
 
 #[test]
