@@ -25,6 +25,7 @@ mod index;
 mod labels;
 mod largest;
 mod late;
+mod metric_sizes;
 mod order;
 mod paged;
 mod pair;

@@ -1,12 +1,14 @@
 //! All label pairs of a tenant. Each is stored once, with its postings: the series that have the pair.
 
 use crate::growth::{Gained, Growth, hash_of};
+use crate::metric_sizes::MetricSizes;
 use crate::paged::Slab;
 use crate::pair::{NameCount, PairCount, PairId};
 use crate::postings::Postings;
 use crate::ranks::Ranks;
 use hashbrown::HashTable;
 use model::SeriesRef;
+use model::labels::METRIC_NAME;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 #[derive(Debug, Default)]
@@ -45,6 +47,9 @@ pub(crate) struct Pairs {
     postings_bytes: isize,
     ranks: Ranks,
     growth: Growth,
+    /// Number of the label name [`METRIC_NAME`].
+    metric_name: Option<u32>,
+    metric_sizes: MetricSizes,
     /// Number of pairs with series.
     listed: usize,
     /// Number of names that have such pairs.
@@ -80,6 +85,9 @@ impl Pairs {
         let (names, seed) = (&self.names, self.seed);
         let hash = |name: &str| xxh3_64_with_seed(name.as_bytes(), seed);
         self.name_of.insert_unique(hash(name), number, |i| hash(&names.get(*i).text));
+        if name == METRIC_NAME {
+            self.metric_name = Some(number);
+        }
         number
     }
 
@@ -117,6 +125,7 @@ impl Pairs {
     }
 
     fn remove_name(&mut self, number: u32) {
+        self.metric_name = self.metric_name.filter(|metric_name| *metric_name != number);
         let name = self.names.remove(number);
         let hash = |name: &str| xxh3_64_with_seed(name.as_bytes(), self.seed);
         let entry = self.name_of.find_entry(hash(&name.text), |i| *i == number);
@@ -177,6 +186,9 @@ impl Pairs {
         self.postings_bytes += postings.insert(series.0);
         let (name, after) = (*name, postings.len());
         self.ranks.grown(id.0, after);
+        if self.metric_name == Some(name) {
+            self.metric_sizes.change(after - 1, after);
+        }
         if after == 1 {
             self.list(id, name);
         }
@@ -207,10 +219,17 @@ impl Pairs {
         let (name, after) = (*name, postings.len());
         if after < before {
             self.ranks.shrunk(id.0, after);
+            if self.metric_name == Some(name) {
+                self.metric_sizes.change(before, after);
+            }
             if after == 0 {
                 self.unlist(id, name);
             }
         }
+    }
+
+    pub(crate) const fn metric_sizes(&self) -> &MetricSizes {
+        &self.metric_sizes
     }
 
     /// The pairs with this name that have series, in ascending order of their numbers, starting at `from`.
@@ -292,6 +311,7 @@ impl Pairs {
             + self.postings_bytes.max(0) as usize
             + self.ranks.memory_bytes()
             + self.growth.memory_bytes()
+            + self.metric_sizes.memory_bytes()
             + self.text_bytes
     }
 }

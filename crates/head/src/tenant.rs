@@ -431,6 +431,12 @@ impl TenantHead {
         self.pairs.find(name, value).map_or(0, |id| self.pairs.postings(id).len())
     }
 
+    /// Number of series of the metric name with the most, and the highest such number so far, in constant time.
+    pub fn largest_metric(&self) -> (usize, usize) {
+        let sizes = self.pairs.metric_sizes();
+        (sizes.largest(), sizes.peak())
+    }
+
     /// For each value of a label, the number of its label pair and its count of series. Starts at the pair
     /// with the number `from`, in ascending order of numbers.
     pub fn values_from(&self, name: &str, from: u32) -> impl Iterator<Item = (u32, usize)> {

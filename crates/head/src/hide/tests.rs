@@ -80,7 +80,7 @@ struct Lists {
     untagged: BTreeSet<String>,
     pairs: BTreeSet<(String, String, usize)>,
     values_of_names: BTreeSet<(String, usize, usize)>,
-    counts: [usize; 3],
+    counts: [usize; 4],
 }
 
 fn lists(partition: &Partition, tenant: &TenantId) -> Lists {
@@ -106,7 +106,7 @@ fn lists(partition: &Partition, tenant: &TenantId) -> Lists {
             .filter_map(|number| head.name(number))
             .map(|name| (name.name.to_owned(), name.values, name.bytes))
             .collect(),
-        counts: [head.listed_count(), head.pair_count(), head.names_count().0],
+        counts: [head.listed_count(), head.pair_count(), head.names_count().0, head.largest_metric().0],
     }
 }
 
