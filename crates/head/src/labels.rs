@@ -133,6 +133,11 @@ impl LabelSets {
         self.pairs(series, pairs).find(|pair| pairs.text(*pair).0 == METRIC_NAME)
     }
 
+    /// The pair of a series with the name that has this number.
+    pub(crate) fn named(&self, series: SeriesRef, name: u32, pairs: &Pairs) -> Option<PairId> {
+        self.pairs(series, pairs).find(|pair| pairs.name_number(*pair) == name)
+    }
+
     /// The pair of a series that has only one. `None` for other series.
     pub(crate) fn only(&self, series: SeriesRef) -> Option<PairId> {
         let set = self.sets.find(series.index())?;

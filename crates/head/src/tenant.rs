@@ -443,6 +443,12 @@ impl TenantHead {
         self.pairs.of_name(name, from).map(|id| (id.0, self.pairs.postings(id).len()))
     }
 
+    /// Number and value of a series' label pair with this name; `None` if the series has no such label.
+    pub fn value_of(&self, series: SeriesRef, name: &str) -> Option<(u32, &str)> {
+        let pair = self.labels.named(series, self.pairs.number_of(name)?, &self.pairs)?;
+        Some((pair.0, self.pairs.text(pair).1))
+    }
+
     pub fn has_value(&self, name: &str, value: &str) -> bool {
         self.series_with(name, value) > 0
     }

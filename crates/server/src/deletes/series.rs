@@ -31,6 +31,9 @@ const QUESTIONS: u64 = 64;
 /// Interval between yields to writers. A yield may take milliseconds.
 const YIELD_TIME: Duration = Duration::from_micros(500);
 
+const NOT_ALL: &str =
+    "the samples are deleted, but not all of their exemplars, and lists still name some of their series";
+
 /// Yields to writers. Ends when the node stops, and after [`SELECT_TIME`].
 #[derive(Debug)]
 struct Yielding {
@@ -80,11 +83,8 @@ impl Yielding {
         if self.node.readiness().is_stopping() {
             return Refusal::stopping();
         }
-        let took = format!(
-            "the samples are deleted, but not all of their exemplars, and lists still name some of their series, because selecting \
-             the series in memory took longer than {} s",
-            SELECT_TIME.as_secs()
-        );
+        let seconds = SELECT_TIME.as_secs();
+        let took = format!("{NOT_ALL}, because selecting the series in memory took longer than {seconds} s");
         match self.needs_engine {
             true => {
                 let message = format!(
@@ -114,20 +114,46 @@ type Answer = oneshot::Receiver<Result<(), Refusal>>;
 pub(super) async fn forget(node: &Node, tenant: &TenantId, delete: &Arc<Delete>) -> Result<(), Refusal> {
     let (there, of, what) = (node.clone(), tenant.clone(), Arc::clone(delete));
     let asked = tokio::task::spawn_blocking(move || {
+        let mut answers = Vec::new();
         let began = there.reads().clock.instant();
-        ask(&there, &of, &what, began)
+        let asked = ask(&there, &of, &what, began, &mut answers);
+        (asked, answers)
     });
-    let answers = asked.await.unwrap_or_else(|_| Err(panicked()))?;
-    for answer in answers {
-        answer.await.map_err(|_| Refusal::stopping())??;
-    }
-    Ok(())
+    let (asked, answers) = asked.await.unwrap_or_else(|_| (Err(panicked()), Vec::new()));
+    // also after an error, because partitions that were asked have work to do, and the places for deletes limit how much
+    let answered = all_of(answers).await;
+    asked.and(answered)
 }
 
-/// Asks each partition to delete what the delete selects there.
-fn ask(node: &Node, tenant: &TenantId, delete: &Arc<Delete>, began: Instant) -> Result<Vec<Answer>, Refusal> {
+/// Waits for all answers. If there are errors, returns the first.
+async fn all_of(answers: Vec<Answer>) -> Result<(), Refusal> {
+    let mut all = Ok(());
+    for answer in answers {
+        let answer = answer.await.unwrap_or_else(|_| Err(gone()));
+        all = all.and(answer.map_err(not_all));
+    }
+    all
+}
+
+fn not_all(mut refusal: Refusal) -> Refusal {
+    refusal.message = format!("{NOT_ALL}; repeat the delete: {}", refusal.message);
+    refusal
+}
+
+/// A partition drops requests when it ends.
+fn gone() -> Refusal {
+    Refusal::busy("deletes", "a partition is closed, or the server is stopping")
+}
+
+/// Asks each partition to delete what the delete selects there. Adds the answers of those that were asked, also if it fails.
+fn ask(
+    node: &Node,
+    tenant: &TenantId,
+    delete: &Arc<Delete>,
+    began: Instant,
+    answers: &mut Vec<Answer>,
+) -> Result<(), Refusal> {
     let yielding = Yielding::new(node, delete, began);
-    let mut answers = Vec::new();
     for (partition, commands) in node.reads().partitions.iter().zip(&node.writes().commands) {
         let pin = partition.head.read().pin();
         // also without such series, because the journal may have exemplars that the head no longer has
@@ -144,10 +170,10 @@ fn ask(node: &Node, tenant: &TenantId, delete: &Arc<Delete>, began: Instant) -> 
             pin,
             reply,
         };
-        commands.send(Command::DeleteSeries(request)).map_err(|_| Refusal::stopping())?;
+        commands.send(Command::DeleteSeries(request)).map_err(|_| not_all(gone()))?;
         answers.push(answer);
     }
-    Ok(answers)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -156,6 +182,28 @@ mod tests {
     use crate::seal::tests::write_of;
     use crate::write_path::tests::small_node;
     use model::TimeRange;
+
+    #[tokio::test]
+    async fn a_delete_that_a_partition_refuses_says_that_the_samples_are_deleted() {
+        let (reply, done) = oneshot::channel();
+        reply.send(Ok(())).unwrap();
+        let (reply, failed) = oneshot::channel();
+        reply.send(Err(Refusal::new(ErrorKind::Unavailable, "journal", "the disk is full"))).unwrap();
+        let (late, still_works) = oneshot::channel();
+        let mut all = std::pin::pin!(all_of(vec![done, failed, still_works]));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(all.as_mut().poll(&mut context).is_pending(), "it waits for the others");
+        late.send(Ok(())).unwrap();
+        let refusal = all.await.unwrap_err();
+        assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "journal"));
+        for part in ["the samples are deleted", "repeat the delete: the disk is full"] {
+            assert!(refusal.message.contains(part), "{refusal}");
+        }
+        // a closed partition drops the request
+        let (_, dropped) = oneshot::channel();
+        let refusal = all_of(vec![dropped]).await.unwrap_err();
+        assert!(refusal.message.contains("the samples are deleted"), "{refusal}");
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn selecting_series_ends_after_a_while() {
@@ -168,7 +216,10 @@ mod tests {
         let check = |selector: &str, kind| {
             let selectors = vec![query::parse_selector(selector).unwrap()];
             let delete = Arc::new(Delete { selectors, range: TimeRange::ALL });
-            let ask = |began| ask(&node, &tenant, &delete, began).map(|answers| answers.len());
+            let ask = |began| {
+                let mut answers = Vec::new();
+                ask(&node, &tenant, &delete, began, &mut answers).map(|()| answers.len())
+            };
             let refusal = ask(now.checked_sub(SELECT_TIME).unwrap()).unwrap_err();
             assert_eq!((refusal.kind, refusal.reason), (kind, "deletes"));
             assert_eq!(ask(now).unwrap(), node.reads().partitions.len());

@@ -76,6 +76,7 @@ impl Owner {
             let _ = reply.send(Err(refusal)); // the receiver may be gone
             return;
         }
+        self.sealing.deletes += 1;
         {
             let mut head = self.partition.head.write();
             head.delete_exemplars(&tenant, &series, delete.range);
@@ -138,7 +139,7 @@ impl Owner {
             dictionary.forget();
             journal.abandon();
             context.metrics.group_failures.inc();
-            tracing::warn!(partition = *number, %error, "cannot write a delete to the journal; the delete is refused");
+            tracing::warn!(partition = *number, %error, "cannot write a delete to the journal; the request fails, and should be repeated");
             Refusal::from(&error)
         })
     }

@@ -231,6 +231,7 @@ impl Owner {
             samples = replay.samples,
             sealed = replay.sealed,
             nameless = replay.nameless,
+            tested = replay.tested,
             seconds = began.elapsed().as_secs_f64(),
             "replayed"
         );

@@ -257,9 +257,14 @@ fn deleted_exemplars_do_not_come_back() {
     }
 }
 
-/// Writes `count` exemplars of a series, each with a value of its own.
+/// Writes `count` exemplars of a new series, each with a value of its own.
 fn exemplars_of_one(writer: &mut Writer, given: u32, name: &str, count: usize) -> u64 {
-    let mut upto = writer.new_series(given, name, 1000);
+    writer.new_series(given, name, 1000);
+    more_exemplars(writer, given, count)
+}
+
+fn more_exemplars(writer: &mut Writer, given: u32, count: usize) -> u64 {
+    let mut upto = 0;
     for from in (0..count).step_by(1000) {
         upto = writer.record(|encoder| {
             for i in from..count.min(from + 1000) {
@@ -299,6 +304,122 @@ fn exemplars_from_before_a_delete_stay_with_those_that_took_the_place_of_deleted
     assert_eq!(["a", "b", "c"].map(of), [HALF, 0, HALF]);
     assert_eq!(content(&owner, &writer.tenant), ["a", "c"].map(|name| (name.to_owned(), 0)));
     node.stop();
+}
+
+/// Series get exemplars that are deleted, again and again.
+fn check_live_exemplars(deletes_of_others: usize, deletes: usize, with: impl Fn(&mut Writer)) {
+    const HALF: usize = head::EXEMPLARS_MAX / 2;
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let mut writer = Writer::new();
+    let tenant = std::mem::replace(&mut writer.tenant, TenantId::parse("other").unwrap());
+    exemplars_of_one(&mut writer, 9, "o", 1);
+    (0..deletes_of_others).for_each(|_| writer.deleted_exemplars(&all_exemplars_of("none")));
+    writer.tenant = tenant;
+    exemplars_of_one(&mut writer, 0, "a", HALF);
+    writer.new_series(1, "b", 1000);
+    for _ in 0..deletes {
+        with(&mut writer);
+        writer.deleted_exemplars(&all_exemplars_of("b"));
+    }
+    let upto = writer.new_series(2, "c", 1000);
+    sealed_upto(&node, upto);
+    let owner = replayed(&node, &writer);
+    let found = exemplars_of(&owner, &writer.tenant);
+    assert_eq!(found.len(), HALF, "after {deletes} deletes");
+    assert!(found.iter().all(|(series, _)| series == "a"));
+    assert_eq!(content(&owner, &writer.tenant), [("a".to_owned(), 0)]);
+    node.stop();
+}
+
+#[test]
+fn exemplars_stay_however_many_of_other_series_are_written_and_deleted() {
+    let of_one = |writer: &mut Writer| _ = more_exemplars(writer, 1, head::EXEMPLARS_MAX / 2);
+    check_live_exemplars(0, 16, of_one);
+    check_live_exemplars(7, 4, of_one); // other tenants use up what deletes may add
+}
+
+/// After a delete, series are evicted. If they are written again, they are new series.
+#[test]
+fn exemplars_stay_however_many_new_series_are_written_and_deleted() {
+    let of_new_series = |writer: &mut Writer| {
+        for from in (0..head::EXEMPLARS_MAX / 2).step_by(1000) {
+            writer.record(|encoder| {
+                for i in from..from + 1000 {
+                    let (given, value) = (SeriesRef(10 + i as u32), i.to_string());
+                    let labels = Labels::from_pairs(&[("__name__", "m"), ("i", "b"), ("j", &value)]);
+                    encoder.define(given, labels.as_ref());
+                    encoder.exemplar(given, &Exemplar { labels, timestamp_ms: 5, value: 1.0 });
+                }
+            });
+        }
+    };
+    check_live_exemplars(0, 16, of_new_series);
+    check_live_exemplars(7, 4, of_new_series);
+}
+
+fn exemplars_matching(label: &str, operator: Operator, value: &str) -> DeletedExemplars {
+    let condition = Condition { label: label.into(), operator, value: value.into() };
+    DeletedExemplars { range: TimeRange::ALL, selectors: vec![vec![condition]] }
+}
+
+/// Series that an earlier delete hid are in memory again during replay, because earlier records have exemplars of them. Patterns
+/// may take long, so later deletes must not test their values, which the requests did not test either.
+#[test]
+fn patterns_of_a_delete_are_tested_with_values_of_series_with_exemplars() {
+    const HIDDEN: u32 = 1000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new();
+    let exemplar = |value| Exemplar { labels: labels("trace"), timestamp_ms: 5, value };
+    let define = |encoder: &mut RecordEncoder, given: u32, name: &str| {
+        encoder.define(SeriesRef(given), labels(name).as_ref());
+        encoder.exemplar(SeriesRef(given), &exemplar(f64::from(given)));
+    };
+    writer.record(|encoder| (0..HIDDEN).for_each(|given| define(encoder, given, &given.to_string())));
+    writer.deleted_exemplars(&exemplars_matching("__name__", Operator::Equal, "m"));
+    let upto = writer.record(|encoder| {
+        for (given, name) in (HIDDEN..).zip(["k0", "k1", "k2", "k3", "l"]) {
+            define(encoder, given, name);
+            encoder.exemplar(SeriesRef(given), &exemplar(0.5));
+        }
+    });
+    writer.deleted_exemplars(&exemplars_matching("i", Operator::Regex, "k.*[0-1]|[5-7]+"));
+    writer.deleted_exemplars(&exemplars_matching("__name__", Operator::Regex, "m[0-9]*x"));
+    writer.deleted_exemplars(&exemplars_matching("absent", Operator::Regex, "x*y"));
+    // listed values are looked up
+    writer.deleted_exemplars(&exemplars_matching("i", Operator::Regex, "k2|none"));
+    // a request looks listed values up first, then tests values of series with the label, and ends when no series is left
+    for [first, second] in [
+        [("i", Operator::Regex, "k.*[0-1]|[5-7]+"), ("__name__", Operator::Regex, "nosuch|none")],
+        [("i", Operator::Regex, "k.*[0-1]|[5-7]+"), ("__name__", Operator::Equal, "nosuch")],
+        [("i", Operator::NotRegex, "k.*[0-1]|[5-7]+"), ("__name__", Operator::Regex, "n.*[0-1]x")],
+    ] {
+        let [mut both, other] =
+            [first, second].map(|(label, operator, value)| exemplars_matching(label, operator, value));
+        both.selectors[0].extend(other.selectors.into_iter().flatten());
+        writer.deleted_exemplars(&both);
+    }
+    let (node, mut owner, commands) = only_owner(dir.path(), writer.journal.reopen());
+    sealed_upto(&node, upto);
+    let mut replay = owner.replay_all().unwrap();
+    let found = exemplars_of(&owner, &writer.tenant);
+    assert_eq!(found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["k3", "k3", "l", "l"]);
+    // the first pattern with five values, the second with one, the third with that of series without the label, and that of the
+    // name in the last delete
+    let tested = 5 + 1 + 1 + 1;
+    assert_eq!(replay.tested, tested);
+    assert_eq!(owner.sealing.deletes, 8);
+
+    commands.send(crate::partition::Command::Stop).unwrap();
+    let left: roaring::RoaringBitmap = {
+        let partition = owner.partition.head.read();
+        partition.tenant(&writer.tenant).unwrap().exemplars().map(|(series, _)| series.0).collect()
+    };
+    assert_eq!(left.len(), 2);
+    let matcher = query::Matcher::new("i", query::MatchOp::Regex, "k.*3").unwrap();
+    let stopped = owner.matching(&mut replay, &matcher, &writer.tenant, &left, Offset(upto));
+    assert!(matches!(stopped, Err(Halt::Stopped)), "{stopped:?}");
+    assert_eq!(replay.tested, tested + 1, "commands are heard between the tests of a pattern");
 }
 
 /// When the delete came, the head had already dropped the exemplar of the deleted series, and so has replay.
@@ -608,6 +729,17 @@ fn records_wait_for_the_memory_of_other_partitions() {
     assert_eq!(content(&owner, &writer.tenant), [("0".to_owned(), 90_000)]);
     assert!(partition.trouble.lock().is_empty());
     node.stop();
+}
+
+/// Others may give memory back between the failed attempt to take it and the wait.
+#[test]
+fn waiting_for_memory_ends_even_if_nobody_gives_back_any() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_node, mut owner, _commands) = only_owner(dir.path(), Writer::new().journal.reopen());
+    let mut replay = owner.replay_all().unwrap();
+    let partition = Arc::clone(&owner.partition);
+    owner.wait_for_memory(&mut replay, Offset(0)).unwrap();
+    assert!(partition.trouble.lock().is_empty());
 }
 
 /// Writes more samples to a data directory than a node with 64 MiB can hold. None of them is sealed.
