@@ -9,6 +9,7 @@ PROGRAM is the floodmark binary of that version. The folder then contains
   result.json     a result of the lab
   golden.rec      recorded remote write, Influx' lines and OpenTelemetry's points
   deltas.json     points with delta temporality, some of which were sent, and the sums to be read back
+  exemplars.json  the exemplars that deletes have left
 The clock of the programs is set to 15 January 2026 (scripts/test-clock.c), so that no test depends on the time of this script.
 """
 
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -68,6 +70,17 @@ def deltas(start, end, amount):
         "scopeMetrics": [{"metrics": metrics}]}]}
 
 
+def with_exemplars(host, times):
+    """A request with a sample at noon, and an exemplar at each of these times, in seconds after noon."""
+    exemplars = [{"timeUnixNano": str((NOON + at) * 10**9), "asDouble": 1, "traceId": "5b8efff798038103d269b633813fc60c",
+                  "spanId": "eee19b7ec3c1b174"} for at in times]
+    point = {"attributes": [{"key": "host", "value": {"stringValue": host}}], "exemplars": exemplars, "asDouble": 5,
+             "startTimeUnixNano": str((NOON - 600) * 10**9), "timeUnixNano": str(NOON * 10**9)}
+    metric = {"name": "golden_exemplars",
+              "sum": {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": [point]}}
+    return {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
+
+
 def sums(at, amount):
     """What the series of these points are at a time, in seconds after noon."""
     values = {"golden_requests_total": amount, "golden_size_sum": 0.5 * amount, "golden_size_count": 2 * amount,
@@ -109,6 +122,19 @@ with tempfile.TemporaryDirectory() as folder:
         # sealed samples of another tenant
         write("sealed", "3", "--protocol", "2.0", "-H", "X-Scope-OrgID: team-a")
         post("/api/v1/admin/flush")
+        # exemplars, some of which are deleted
+        def send_as(tenant, path, body, kind):
+            headers = {"Content-Type": kind, "X-Scope-OrgID": tenant}
+            urllib.request.urlopen(urllib.request.Request(url + path, body.encode(), headers)).read()
+
+        for host in ["a", "b", "c"]:
+            send_as("team-b", "/v1/metrics", json.dumps(with_exemplars(host, [-100, -10])), "application/json")
+        for selector, end in [('{host="a"}', NOON), ('{host=~"b|x.+"}', NOON - 50)]:
+            delete = urllib.parse.urlencode({"match[]": selector, "end": end})
+            send_as("team-b", "/api/v1/admin/tsdb/delete_series", delete, "application/x-www-form-urlencoded")
+        with open(os.path.join(out, "exemplars.json"), "w") as file:
+            json.dump({"tenant": "team-b", "times": {"b": [NOON - 10], "c": [NOON - 100, NOON - 10]}}, file, indent=1)
+            file.write("\n")
         # samples that are only in the journal, recorded by a proxy
         proxy, recording = free_port(), os.path.join(out, "golden.rec")
         recorder = subprocess.Popen([program, "lab", "record", recording, "--backend", url, "--listen", f"127.0.0.1:{proxy}"],

@@ -3,18 +3,18 @@
 //! ```text
 //!   known ──unlink──▶ unlinked ──unlist──▶ unlisted ──remove──▶ the number is free
 //!     ▲                  │
-//!     └── create, append ┘
+//!     └── create, append, put_exemplars
 //! ```
 //!
 //! Readers and writers keep references from one lock to the next. So a phase begins only when no
 //! [`crate::Pin`] from before the previous phase is left ([`crate::Partition::evict_turn`]).
 //!
-//! - *unlink*: lookups by key no longer find the series. A later append or creation links the series again.
+//! - *unlink*: lookups by key no longer find the series. A later append, exemplar or creation links the series again.
 //! - *unlist*: the series leaves all postings and the index. Its labels stay.
 //! - *remove*: its labels are dropped, and so are label pairs that no other series has. Its number is free.
 
 use crate::index::Decision;
-use crate::series::{ACTIVE, GONE, Series, UNLINKED};
+use crate::series::{ACTIVE, GONE, HIDDEN, Series, UNLINKED};
 use crate::tenant::TenantHead;
 use model::SeriesRef;
 use roaring::RoaringBitmap;
@@ -26,7 +26,7 @@ mod tests;
 /// A turn takes this many steps, about fifty microseconds. A visit to one series is one step.
 pub(crate) const TURN_STEPS: usize = 500;
 /// Unlisting or removing a series with ten labels takes as long as this many steps.
-const SERIES_STEPS: usize = 16;
+pub(crate) const SERIES_STEPS: usize = 16;
 /// Visiting a page of the index takes as long as this many steps, besides one step for each of its entries.
 const PAGE_STEPS: usize = 8;
 
@@ -36,7 +36,8 @@ const PAGE_STEPS: usize = 8;
 pub struct Idle {
     /// Series last seen before this time are no longer active. Their samples stay.
     pub retire_before_s: u32,
-    /// Series last seen before this time are evicted, if they have no samples.
+    /// Series last seen before this time are evicted, if they have no samples. Hidden ones are evicted whenever they
+    /// were seen ([`crate::hide`]).
     pub evict_before_s: u32,
 }
 
@@ -62,7 +63,8 @@ impl TenantHead {
                     series.state &= !ACTIVE;
                     self.active -= 1;
                 }
-                if series.seen_s >= idle.evict_before_s || series.holds_samples() {
+                let is_idle = series.seen_s < idle.evict_before_s || series.state & HIDDEN != 0;
+                if !is_idle || series.holds_samples() {
                     return if linked { Decision::Link } else { Decision::Unlink };
                 }
                 series.state |= UNLINKED;
@@ -77,6 +79,7 @@ impl TenantHead {
 
     /// Takes unlinked series out of the index and the postings. Returns true when none is left.
     pub(crate) fn unlist_some(&mut self, steps: &mut usize) -> bool {
+        self.evicting.is_unlisting = true;
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
                 return false;
@@ -92,12 +95,15 @@ impl TenantHead {
                 return false;
             }
             *steps = steps.saturating_sub(SERIES_STEPS);
-            self.labels.unlist(SeriesRef(series), &mut self.pairs);
+            // hidden series are in no postings
+            if !self.hidden.remove(series) {
+                self.labels.unlist(SeriesRef(series), &mut self.pairs);
+            }
         }
-        (self.evicting.page, self.evicting.unlisted) = (0, 0);
+        (self.evicting.page, self.evicting.unlisted, self.evicting.is_unlisting) = (0, 0, false);
         if !self.evicting.removing.is_empty() {
             let series = &self.series;
-            self.exemplars.retain(|of| series.get(of.index()).state & GONE == 0);
+            self.exemplars.retain(|of, _| series.get(of.index()).state & GONE == 0);
         }
         true
     }
@@ -122,8 +128,8 @@ impl TenantHead {
         true
     }
 
-    /// Removes the keys of unlinked series from a page. Links those series again that got samples or were
-    /// created again.
+    /// Removes the keys of unlinked series from a page. Links those series again that got samples or exemplars, or
+    /// were created again.
     fn drop_keys(&mut self, steps: &mut usize) {
         let Self { index, series, evicting, active, .. } = self;
         index.review(evicting.page, |found, linked| {

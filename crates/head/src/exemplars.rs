@@ -15,6 +15,10 @@ pub(crate) struct Exemplars {
     /// Number of exemplars dropped so far. Exemplars are numbered from 0 in order of arrival, so this is also
     /// the number of the oldest exemplar that is still in the ring.
     left: u64,
+    /// Number of exemplars stored so far.
+    got: u64,
+    /// Number of exemplars removed by [`Self::retain`] so far. The numbers of later exemplars have become smaller by this.
+    removed: u64,
 }
 
 impl Exemplars {
@@ -30,6 +34,7 @@ impl Exemplars {
             self.ring.reserve_exact((self.ring.len() / 8).max(16));
         }
         self.label_bytes += exemplar.labels.as_bytes().len();
+        self.got += 1;
         self.ring.push_back((series, exemplar));
     }
 
@@ -49,7 +54,7 @@ impl Exemplars {
     /// Takes all exemplars out. Later exemplars continue the numbering.
     pub(crate) fn take(&mut self) -> Self {
         let left = self.left + self.ring.len() as u64;
-        std::mem::replace(self, Self { left, ..Self::default() })
+        std::mem::replace(self, Self { left, got: self.got, removed: self.removed, ..Self::default() })
     }
 
     fn drop_oldest(&mut self) {
@@ -59,13 +64,14 @@ impl Exemplars {
         }
     }
 
-    pub(crate) fn retain(&mut self, keeps: impl Fn(SeriesRef) -> bool) {
-        let label_bytes = &mut self.label_bytes;
+    pub(crate) fn retain(&mut self, keeps: impl Fn(SeriesRef, &Exemplar) -> bool) {
+        let (label_bytes, before) = (&mut self.label_bytes, self.ring.len());
         self.ring.retain(|(series, exemplar)| {
-            let keeps = keeps(*series);
+            let keeps = keeps(*series, exemplar);
             *label_bytes -= if keeps { 0 } else { exemplar.labels.as_bytes().len() };
             keeps
         });
+        self.removed += (before - self.ring.len()) as u64;
         if self.ring.len() < self.ring.capacity() / 4 {
             self.ring.shrink_to_fit();
         }
@@ -73,6 +79,20 @@ impl Exemplars {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(SeriesRef, Exemplar)> {
         self.ring.iter()
+    }
+
+    pub(crate) const fn removed(&self) -> u64 {
+        self.removed
+    }
+
+    pub(crate) const fn got(&self) -> u64 {
+        self.got
+    }
+
+    /// Exemplars that were stored after [`Self::got`] was `got`, and perhaps some older ones.
+    pub(crate) fn newer_than(&self, got: u64) -> impl Iterator<Item = &(SeriesRef, Exemplar)> {
+        let count = usize::try_from(self.got.saturating_sub(got)).unwrap_or(usize::MAX);
+        self.ring.iter().rev().take(count)
     }
 
     /// Exemplars with the number `from` or a higher one, each with its number. They are numbered in the order

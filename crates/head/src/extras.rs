@@ -1,10 +1,12 @@
 //! Exemplars and metadata of a partition, each with a limit on bytes. Sealing frees neither. At the limit,
 //! the oldest exemplars of the largest tenants are dropped, but new metric families are refused.
 
+use crate::evict::TURN_STEPS;
 use crate::exemplars::Exemplars;
 use crate::partition::Partition;
 use crate::tenant::TenantHead;
-use model::{Exemplar, Metadata, SeriesRef, TenantId};
+use model::{Exemplar, Metadata, SeriesRef, TenantId, TimeRange};
+use roaring::RoaringBitmap;
 use std::collections::BTreeMap;
 
 #[cfg(test)]
@@ -42,26 +44,43 @@ enum Share {
 }
 
 impl Partition {
-    /// Stores exemplars, and marks their series as seen at `now_s`. The caller must call
+    /// Stores exemplars, and marks their series as seen at `now_s`, so that they are not evicted. The caller must call
     /// [`Self::trim_exemplars`] afterwards.
     pub fn put_exemplars(
         &mut self,
         tenant: &TenantId,
-        exemplars: impl Iterator<Item = (SeriesRef, Exemplar)>,
+        mut exemplars: impl Iterator<Item = (SeriesRef, Exemplar)>,
         now_s: u32,
     ) {
-        let mut exemplars = exemplars.peekable();
-        if exemplars.peek().is_none() {
-            return;
-        }
+        while !self.put_some_exemplars(tenant, &mut exemplars, now_s) {}
+    }
+
+    /// Like [`Self::put_exemplars`], for about fifty microseconds. Returns true after the last exemplar.
+    pub fn put_some_exemplars(
+        &mut self,
+        tenant: &TenantId,
+        exemplars: &mut impl Iterator<Item = (SeriesRef, Exemplar)>,
+        now_s: u32,
+    ) -> bool {
+        let Some(mut next) = exemplars.next() else { return true };
         let head = self.tenant_mut(tenant);
         let before = head.exemplars.memory_bytes();
-        for (series, exemplar) in exemplars {
-            head.set_seen(series, now_s);
+        let mut steps = TURN_STEPS;
+        let is_done = loop {
+            let (series, exemplar) = next;
+            steps = steps.saturating_sub(head.keep(series, now_s));
             head.exemplars.push(series, exemplar);
-        }
+            if steps == 0 {
+                break false;
+            }
+            match exemplars.next() {
+                Some(exemplar) => next = exemplar,
+                None => break true,
+            }
+        };
         let after = head.exemplars.memory_bytes();
         self.exemplar_bytes = self.exemplar_bytes + after - before;
+        is_done
     }
 
     pub fn see_exemplars(&mut self, seen_s: u32) {
@@ -105,6 +124,17 @@ impl Partition {
         head.restored_s = None;
         self.change_bytes -= (before - head.memory_bytes()) as isize;
         extras
+    }
+
+    /// Drops the exemplars in `range` of these series.
+    pub fn delete_exemplars(&mut self, tenant: &TenantId, series: &RoaringBitmap, range: TimeRange) {
+        let Some(head) = self.tenants.get_mut(tenant) else { return };
+        let before = head.exemplars.memory_bytes();
+        head.exemplars
+            .retain(|of, exemplar| !(range.contains(exemplar.timestamp_ms) && series.contains(of.0)));
+        let freed = before - head.exemplars.memory_bytes();
+        self.exemplar_bytes -= freed;
+        self.change_bytes -= freed as isize;
     }
 
     pub const fn exemplar_bytes(&self) -> usize {

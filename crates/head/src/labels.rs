@@ -67,6 +67,12 @@ impl LabelSets {
         self.scratch.iter().for_each(|pair| pairs.remove_series(*pair, series));
     }
 
+    /// Puts an unlisted series into the postings of its pairs again.
+    pub(crate) fn list(&mut self, series: SeriesRef, pairs: &mut Pairs) {
+        self.take_pairs(series, pairs);
+        self.scratch.iter().for_each(|pair| pairs.add_series(*pair, series));
+    }
+
     /// Drops the labels of an unlisted series, and also its base and pairs if no other series uses them.
     pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
         let Set { base: number, own } = self.sets.take(series.index());
@@ -125,6 +131,11 @@ impl LabelSets {
 
     pub(crate) fn metric(&self, series: SeriesRef, pairs: &Pairs) -> Option<PairId> {
         self.pairs(series, pairs).find(|pair| pairs.text(*pair).0 == METRIC_NAME)
+    }
+
+    /// The pair of a series with the name that has this number.
+    pub(crate) fn named(&self, series: SeriesRef, name: u32, pairs: &Pairs) -> Option<PairId> {
+        self.pairs(series, pairs).find(|pair| pairs.name_number(*pair) == name)
     }
 
     /// The pair of a series that has only one. `None` for other series.

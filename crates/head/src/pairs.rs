@@ -1,12 +1,14 @@
 //! All label pairs of a tenant. Each is stored once, with its postings: the series that have the pair.
 
 use crate::growth::{Gained, Growth, hash_of};
+use crate::metric_sizes::MetricSizes;
 use crate::paged::Slab;
 use crate::pair::{NameCount, PairCount, PairId};
 use crate::postings::Postings;
 use crate::ranks::Ranks;
 use hashbrown::HashTable;
 use model::SeriesRef;
+use model::labels::METRIC_NAME;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 #[derive(Debug, Default)]
@@ -25,8 +27,12 @@ const _: () = assert!(size_of::<Pair>() == 64);
 struct Name {
     /// Text of the name; empty if no pair has the name.
     text: Box<str>,
+    /// Pairs with series.
     pairs: Postings,
+    /// Length of the values of `pairs`.
     value_bytes: usize,
+    /// Number of pairs, including those without series.
+    held: u32,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +47,13 @@ pub(crate) struct Pairs {
     postings_bytes: isize,
     ranks: Ranks,
     growth: Growth,
+    /// Number of the label name [`METRIC_NAME`].
+    metric_name: Option<u32>,
+    metric_sizes: MetricSizes,
+    /// Number of pairs with series.
+    listed: usize,
+    /// Number of names that have such pairs.
+    listed_names: usize,
 }
 
 impl Pairs {
@@ -57,9 +70,7 @@ impl Pairs {
         let pair = Pair { name, value: value.into(), ..Pair::default() };
         let id = self.pairs.insert(pair);
         self.text_bytes += value.len();
-        let of_name = self.names.get_mut(name);
-        of_name.value_bytes += value.len();
-        self.postings_bytes += of_name.pairs.insert(id);
+        self.names.get_mut(name).held += 1;
         let (pairs, seed) = (&self.pairs, self.seed);
         self.pair_of.insert_unique(hash, id, |i| pairs.get(*i).hash(seed));
         PairId(id)
@@ -74,6 +85,9 @@ impl Pairs {
         let (names, seed) = (&self.names, self.seed);
         let hash = |name: &str| xxh3_64_with_seed(name.as_bytes(), seed);
         self.name_of.insert_unique(hash(name), number, |i| hash(&names.get(*i).text));
+        if name == METRIC_NAME {
+            self.metric_name = Some(number);
+        }
         number
     }
 
@@ -100,9 +114,8 @@ impl Pairs {
         self.text_bytes -= pair.value.len();
         self.postings_bytes -= pair.postings.bytes();
         let of_name = self.names.get_mut(pair.name);
-        of_name.value_bytes -= pair.value.len();
-        self.postings_bytes += of_name.pairs.remove(id.0);
-        if of_name.pairs.is_empty() {
+        of_name.held -= 1;
+        if of_name.held == 0 {
             self.remove_name(pair.name);
         }
         let (pairs, seed) = (&self.pairs, self.seed);
@@ -112,6 +125,7 @@ impl Pairs {
     }
 
     fn remove_name(&mut self, number: u32) {
+        self.metric_name = self.metric_name.filter(|metric_name| *metric_name != number);
         let name = self.names.remove(number);
         let hash = |name: &str| xxh3_64_with_seed(name.as_bytes(), self.seed);
         let entry = self.name_of.find_entry(hash(&name.text), |i| *i == number);
@@ -168,22 +182,57 @@ impl Pairs {
 
     #[inline]
     pub(crate) fn add_series(&mut self, id: PairId, series: SeriesRef) {
-        let postings = &mut self.pairs.get_mut(id.0).postings;
+        let Pair { name, postings, .. } = self.pairs.get_mut(id.0);
         self.postings_bytes += postings.insert(series.0);
-        self.ranks.grown(id.0, postings.len());
-    }
-
-    pub(crate) fn remove_series(&mut self, id: PairId, series: SeriesRef) {
-        let postings = &mut self.pairs.get_mut(id.0).postings;
-        let before = postings.len();
-        self.postings_bytes += postings.remove(series.0);
-        if postings.len() < before {
-            self.ranks.shrunk(id.0, postings.len());
+        let (name, after) = (*name, postings.len());
+        self.ranks.grown(id.0, after);
+        if self.metric_name == Some(name) {
+            self.metric_sizes.change(after - 1, after);
+        }
+        if after == 1 {
+            self.list(id, name);
         }
     }
 
-    /// The pairs with this name, in ascending order of their numbers, starting at `from`. Some may have no
-    /// series.
+    /// Called when a pair has got its first series.
+    fn list(&mut self, id: PairId, name: u32) {
+        let of_name = self.names.get_mut(name);
+        of_name.value_bytes += self.pairs.get(id.0).value.len();
+        self.postings_bytes += of_name.pairs.insert(id.0);
+        self.listed += 1;
+        self.listed_names += usize::from(of_name.pairs.len() == 1);
+    }
+
+    /// Called when a pair has lost its last series. The pair itself stays until it has no holder.
+    fn unlist(&mut self, id: PairId, name: u32) {
+        let of_name = self.names.get_mut(name);
+        of_name.value_bytes -= self.pairs.get(id.0).value.len();
+        self.postings_bytes += of_name.pairs.remove(id.0);
+        self.listed -= 1;
+        self.listed_names -= usize::from(of_name.pairs.is_empty());
+    }
+
+    pub(crate) fn remove_series(&mut self, id: PairId, series: SeriesRef) {
+        let Pair { name, postings, .. } = self.pairs.get_mut(id.0);
+        let before = postings.len();
+        self.postings_bytes += postings.remove(series.0);
+        let (name, after) = (*name, postings.len());
+        if after < before {
+            self.ranks.shrunk(id.0, after);
+            if self.metric_name == Some(name) {
+                self.metric_sizes.change(before, after);
+            }
+            if after == 0 {
+                self.unlist(id, name);
+            }
+        }
+    }
+
+    pub(crate) const fn metric_sizes(&self) -> &MetricSizes {
+        &self.metric_sizes
+    }
+
+    /// The pairs with this name that have series, in ascending order of their numbers, starting at `from`.
     pub(crate) fn of_name(&self, name: &str, from: u32) -> impl Iterator<Item = PairId> + '_ {
         let name = self.number_of(name).map(|number| self.names.get(number));
         name.into_iter().flat_map(move |name| name.pairs.iter_from(from)).map(PairId)
@@ -227,17 +276,18 @@ impl Pairs {
     }
 
     pub(crate) fn name_count(&self, number: usize) -> Option<NameCount<'_>> {
-        let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
+        let name = self.names.find(number).filter(|name| !name.pairs.is_empty())?;
         Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
     }
 
-    /// Number of label names, and one more than the largest number that any name has.
-    pub(crate) fn names_count(&self) -> (usize, usize) {
-        (self.name_of.len(), self.names.end())
+    /// Number of label names that series have, and one more than the largest number that any name has.
+    pub(crate) const fn names_count(&self) -> (usize, usize) {
+        (self.listed_names, self.names.end())
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.pair_of.len()
+    /// Number of label pairs that series have.
+    pub(crate) const fn count(&self) -> usize {
+        self.listed
     }
 
     /// Ends of the ranges of numbers: all names have numbers below the first end, all pairs have numbers
@@ -261,6 +311,7 @@ impl Pairs {
             + self.postings_bytes.max(0) as usize
             + self.ranks.memory_bytes()
             + self.growth.memory_bytes()
+            + self.metric_sizes.memory_bytes()
             + self.text_bytes
     }
 }
@@ -303,7 +354,8 @@ mod tests {
                 pairs.release(*id);
             }
             let name = text(7).0;
-            assert_eq!(pairs.of_name(&name, 0).collect::<Vec<_>>(), [ids[7]], "the pair still has a holder");
+            assert_eq!(pairs.find(&name, &text(7).1), Some(ids[7]), "the pair still has a holder");
+            assert_eq!((pairs.of_name(&name, 0).count(), pairs.count(), pairs.names_count().0), (0, 0, 0));
             assert_eq!(pairs.number_of("name8"), None);
             pairs.release(ids[7]);
             assert_eq!(pairs.find(&name, &text(7).1), None);

@@ -33,6 +33,8 @@ pub(crate) const UNLINKED: u8 = 4;
 /// The series is removed, or about to be.
 pub(crate) const GONE: u8 = 8;
 pub(crate) const HISTOGRAM: u8 = 16;
+/// The series is in no postings, so that no list names it ([`crate::hide`]).
+pub(crate) const HIDDEN: u8 = 32;
 
 pub(crate) const fn state_of(kind: ValueKind) -> u8 {
     match kind {

@@ -12,7 +12,7 @@ use crate::paged::{Free, Paged};
 use crate::pair::{NameCount, PairCount, PairId};
 use crate::pairs::Pairs;
 use crate::postings::Postings;
-use crate::series::{ACTIVE, Series, UNLINKED, state_of};
+use crate::series::{ACTIVE, HIDDEN, Series, UNLINKED, state_of};
 use crate::untagged::Births;
 use crate::value::Value;
 use hashbrown::HashMap;
@@ -32,6 +32,9 @@ mod tests;
 /// A turn stores this many in-order samples, in about fifty microseconds.
 const TURN_SAMPLES: usize = 2048;
 
+/// A turn lists at most this many hidden series again, in about fifty microseconds.
+const SHOWN_MAX: usize = crate::evict::TURN_STEPS / crate::evict::SERIES_STEPS;
+
 /// Cost of a late sample, as a number of in-order samples.
 const LATE_STEPS: usize = 8;
 /// Cost of a late sample that rewrites a chunk.
@@ -50,6 +53,8 @@ pub struct TenantHead {
     /// Numbers of evicted series, which new series reuse.
     pub(crate) free: Free,
     pub(crate) evicting: EvictionState,
+    /// Series that are in no postings, and not evicted yet.
+    pub(crate) hidden: RoaringBitmap,
     pub(crate) late: HashMap<SeriesRef, Late>,
     pub(crate) frozen_late: HashMap<SeriesRef, Late>,
     pub(crate) frozen: FreezeState,
@@ -107,6 +112,7 @@ impl TenantHead {
             series: Paged::default(),
             free: Free::default(),
             evicting: EvictionState::default(),
+            hidden: RoaringBitmap::new(),
             late: HashMap::new(),
             frozen_late: HashMap::new(),
             frozen: FreezeState::default(),
@@ -229,8 +235,8 @@ impl TenantHead {
         stats
     }
 
-    /// Stores samples from the front of the columns. Late samples may end the turn early. Returns the number
-    /// of stored samples.
+    /// Stores samples from the front of the columns. Late samples and hidden series may end the turn early. Returns the
+    /// number of stored samples.
     fn append_turn<V: Value>(
         &mut self,
         refs: &[SeriesRef],
@@ -240,12 +246,21 @@ impl TenantHead {
     ) -> (usize, AppendStats) {
         let mut stats = AppendStats::default();
         let awake = ACTIVE | state_of(V::KIND) | self.frozen.epoch;
-        let (mut grown, mut late_steps) = (0, 0);
+        let (mut grown, mut late_steps, mut shown) = (0, 0, 0);
         let mut done = refs.len();
         for (i, ((series_ref, &timestamp_ms), value)) in refs.iter().zip(timestamps).zip(values).enumerate() {
-            let series = self.series.get_mut(series_ref.index());
+            let mut series = self.series.get_mut(series_ref.index());
             series.seen_s = now_s;
             if series.state != awake {
+                if series.state & HIDDEN != 0 {
+                    if shown == SHOWN_MAX {
+                        done = i;
+                        break;
+                    }
+                    shown += 1;
+                    self.show(*series_ref);
+                    series = self.series.get_mut(series_ref.index());
+                }
                 self.active += usize::from(series.state & ACTIVE == 0);
                 grown += series.wake(awake);
             }
@@ -314,10 +329,15 @@ impl TenantHead {
         self.exemplars.iter()
     }
 
-    /// Exemplars with the number `from` or a higher one, for callers that read them in turns. Numbers change
-    /// only when series are evicted.
+    /// Exemplars with the number `from` or a higher one, for callers that read them in turns. When exemplars are deleted, or
+    /// evicted with their series, the numbers of later ones become smaller ([`Self::exemplars_removed`]).
     pub fn exemplars_from(&self, from: u64) -> impl Iterator<Item = (u64, &SeriesRef, &Exemplar)> {
         self.exemplars.iter_from(from)
+    }
+
+    /// Number of exemplars that were deleted or evicted so far. If it grew by n, numbers became smaller by at most n.
+    pub const fn exemplars_removed(&self) -> u64 {
+        self.exemplars.removed()
     }
 
     pub fn kind(&self, series: SeriesRef) -> ValueKind {
@@ -358,7 +378,7 @@ impl TenantHead {
 
     /// Late samples of a series in order of writing: the frozen ones, then newer ones, which win at equal
     /// times.
-    fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
+    pub(crate) fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
         let frozen = self.frozen_late_of(series, series_ref);
         let fresh =
             if series.late && !self.frozen.is_whole(series) { self.late.get(&series_ref) } else { None };
@@ -411,14 +431,26 @@ impl TenantHead {
         self.pairs.find(name, value).map_or(0, |id| self.pairs.postings(id).len())
     }
 
+    /// Number of series of the metric name with the most, and the highest such number so far, in constant time.
+    pub fn largest_metric(&self) -> (usize, usize) {
+        let sizes = self.pairs.metric_sizes();
+        (sizes.largest(), sizes.peak())
+    }
+
     /// For each value of a label, the number of its label pair and its count of series. Starts at the pair
     /// with the number `from`, in ascending order of numbers.
     pub fn values_from(&self, name: &str, from: u32) -> impl Iterator<Item = (u32, usize)> {
         self.pairs.of_name(name, from).map(|id| (id.0, self.pairs.postings(id).len()))
     }
 
+    /// Number and value of a series' label pair with this name; `None` if the series has no such label.
+    pub fn value_of(&self, series: SeriesRef, name: &str) -> Option<(u32, &str)> {
+        let pair = self.labels.named(series, self.pairs.number_of(name)?, &self.pairs)?;
+        Some((pair.0, self.pairs.text(pair).1))
+    }
+
     pub fn has_value(&self, name: &str, value: &str) -> bool {
-        self.pairs.find(name, value).is_some()
+        self.series_with(name, value) > 0
     }
 
     pub fn name(&self, number: usize) -> Option<NameCount<'_>> {
@@ -429,7 +461,7 @@ impl TenantHead {
         self.pairs.name_count(self.pairs.number_of(name)? as usize)
     }
 
-    /// Number of label names, and one more than the largest number that any name has.
+    /// Number of label names that series have, and one more than the largest number that any name has.
     pub fn names_count(&self) -> (usize, usize) {
         self.pairs.names_count()
     }
@@ -457,7 +489,7 @@ impl TenantHead {
         self.pairs.ends().1
     }
 
-    /// Number of series in memory, including those that are being evicted.
+    /// Number of series in memory, including those that are hidden or being evicted.
     pub const fn series_count(&self) -> usize {
         self.series.len() - self.free.len()
     }
@@ -468,7 +500,7 @@ impl TenantHead {
 
     /// The existing series, for callers that visit them in turns.
     pub(crate) fn existing_series(&self) -> ExistingSeries {
-        let absent = self.free.set() | &self.evicting.removing;
+        let absent = self.free.set() | &self.evicting.removing | &self.hidden;
         ExistingSeries { end: self.series.len() as u32, absent }
     }
 
@@ -492,7 +524,10 @@ impl TenantHead {
     }
 
     fn removal_bytes(&self) -> usize {
-        self.free.memory_bytes(self.series.len()) + self.evicting.memory_bytes(self.series.len())
+        let hidden_bytes = if self.hidden.is_empty() { 0 } else { self.series.len() / 8 };
+        self.free.memory_bytes(self.series.len())
+            + self.evicting.memory_bytes(self.series.len())
+            + hidden_bytes
     }
 
     pub fn memory_parts(&self) -> [(&'static str, usize); 8] {

@@ -4,6 +4,7 @@
 //! latest of its births, so readers find the new series of millions in a fraction of a millisecond, and writers pay for
 //! one store.
 
+use crate::series::{GONE, HIDDEN, HISTOGRAM};
 use crate::tenant::TenantHead;
 use model::SeriesRef;
 use model::labels::METRIC_NAME;
@@ -97,7 +98,8 @@ impl UntaggedWalk {
 }
 
 impl TenantHead {
-    /// Number of series that were created so far. Continues to count if the tenant's head is removed and comes back.
+    /// Number of series that were created, or listed again, so far. Continues to count if the tenant's head is removed
+    /// and comes back.
     pub const fn births(&self) -> u64 {
         self.births.count()
     }
@@ -108,11 +110,11 @@ impl TenantHead {
         self.births() > births && (removed || self.births.before > births)
     }
 
-    /// The name of a series of floats, if it has no other labels. `None` for other series, and if there is no series
-    /// with this number.
+    /// The name of a series of floats, if it has no other labels. `None` for other series, for hidden ones, and if there
+    /// is no series with this number.
     pub fn untagged_name(&self, series: SeriesRef) -> Option<&str> {
         let state = self.series.find(series.index())?.state;
-        if state & (crate::series::GONE | crate::series::HISTOGRAM) != 0 {
+        if state & (GONE | HIDDEN | HISTOGRAM) != 0 {
             return None;
         }
         let (name, value) = self.pairs.text(self.labels.only(series)?);

@@ -7,15 +7,18 @@
 //!            metadata  exemplars       see extras.rs
 //!            [version 4, 6]  sums      see sums.rs
 //!        | u8 version 3  u8 tenant length  tenant        the tenant was deleted
+//!        | u8 version 5  u8 tenant length  tenant  delete, see delete.rs
 //! ```
 //!
 //! A series is defined in the first record of a dictionary that uses its [`SeriesRef`]. The values of a
 //! record are all floats (versions 1, 4 and 6) or all native histograms (version 2). A record of version 3 says
-//! that the metadata, exemplars and sums in earlier records of its tenant no longer apply.
+//! that the metadata, exemplars and sums in earlier records of its tenant no longer apply, a record of version
+//! 5 that some exemplars do not.
 
 mod columns;
 mod define;
 mod definitions;
+mod delete;
 mod error;
 mod extras;
 mod memory;
@@ -24,6 +27,7 @@ mod sums;
 pub(crate) mod wire;
 
 pub use definitions::{Definitions, RECORD_LABEL_BYTES_MAX};
+pub use delete::{Condition, DeletedExemplars, Operator};
 pub use error::RecordError;
 pub use memory::{DecodeMemory, Unlimited};
 pub use outline::Outline;
@@ -45,7 +49,8 @@ const VERSION_HISTOGRAMS: u8 = 2;
 const VERSION_DELETED: u8 = 3;
 /// Floats and sums. Records without sums have version 1, so that earlier builds can read them.
 const VERSION_SUMS: u8 = 4;
-/// Floats and sums, some of which are exponential histograms. Version 5 is left to deletions of exemplars.
+const VERSION_DELETED_EXEMPLARS: u8 = 5;
+/// Floats and sums, some of which are exponential histograms.
 const VERSION_EXPONENTIAL: u8 = 6;
 
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
@@ -143,6 +148,18 @@ impl RecordEncoder {
         self.out.clear();
         self.out.push(VERSION_DELETED);
         put_tenant(&mut self.out, tenant);
+        &self.out
+    }
+
+    /// Returns a record which says that some exemplars in earlier records of the tenant no longer apply. Discards the record
+    /// that was begun.
+    pub fn deleted_exemplars(&mut self, tenant: &TenantId, deleted: &DeletedExemplars) -> &[u8] {
+        self.begin(tenant);
+        self.out.clear();
+        self.out.push(VERSION_DELETED_EXEMPLARS);
+        put_tenant(&mut self.out, tenant);
+        deleted.put(&mut self.out);
+        assert!(self.out.len() <= RECORD_BYTES_MAX, "BUG: a delete exceeds the limit on selectors");
         &self.out
     }
 
@@ -268,6 +285,8 @@ pub struct Record {
     /// True if the record says that the tenant was deleted. Then it has no other content, and the metadata,
     /// exemplars and sums in earlier records of the tenant no longer apply.
     pub is_deleted: bool,
+    /// Exemplars in earlier records of the tenant that no longer apply. If this is set, the record has no other content.
+    pub deleted_exemplars: Option<DeletedExemplars>,
     pub definitions: Definitions,
     /// The series of each sample, in the order in which the samples arrived.
     pub refs: Vec<SeriesRef>,
@@ -288,6 +307,7 @@ impl Default for Record {
         Self {
             tenant: TenantId::anonymous(),
             is_deleted: false,
+            deleted_exemplars: None,
             definitions: Definitions::default(),
             refs: Vec::new(),
             timestamps: Vec::new(),
@@ -326,6 +346,7 @@ impl Record {
 
     pub fn clear(&mut self) {
         self.is_deleted = false;
+        self.deleted_exemplars = None;
         self.definitions.clear();
         self.clear_samples();
         self.metadata.clear();
@@ -341,6 +362,7 @@ impl Record {
     /// True if it has only sums, so that it is of no importance to the head.
     pub fn is_only_sums(&self) -> bool {
         let has_content = self.is_deleted
+            || self.deleted_exemplars.is_some()
             || self.definitions.iter().next().is_some()
             || !(self.refs.is_empty() && self.metadata.is_empty() && self.exemplars.is_empty());
         !has_content && (self.forgotten_ns > 0 || !self.sums.is_empty())
@@ -404,8 +426,13 @@ impl Record {
                 self.clear();
                 self.is_deleted = true;
             }
+            Body::DeletedExemplars => {
+                self.clear();
+                self.deleted_exemplars = Some(DeletedExemplars::read(cursor, memory)?);
+            }
             Body::Batch(kind) | Body::Summed(kind, _) => {
                 self.is_deleted = false;
+                self.deleted_exemplars = None;
                 self.values.clear_for(kind);
                 self.definitions.decode(cursor, memory)?;
                 self.decode_samples(cursor, memory)?;
@@ -459,6 +486,7 @@ enum Body {
     /// A batch with sums. The second part says whether some of them may be exponential histograms.
     Summed(ValueKind, bool),
     Deleted,
+    DeletedExemplars,
 }
 
 fn read_version(cursor: &mut Cursor<'_>) -> Result<Body, RecordError> {
@@ -468,6 +496,7 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<Body, RecordError> {
         VERSION_DELETED => Ok(Body::Deleted),
         VERSION_SUMS => Ok(Body::Summed(ValueKind::Float, false)),
         VERSION_EXPONENTIAL => Ok(Body::Summed(ValueKind::Float, true)),
+        VERSION_DELETED_EXEMPLARS => Ok(Body::DeletedExemplars),
         // there was never a version 0, so the bytes are damaged and not from a later version
         0 => Err(RecordError::Malformed("version 0, which does not exist")),
         later => Err(RecordError::Version(later)),

@@ -61,6 +61,18 @@ impl Matcher {
         Self::within(name, op, value, |_| Ok(()))
     }
 
+    /// Like [`Self::new`]. Calls `reserve` with an upper bound on the temporary memory of this call, and again with a larger one
+    /// if the expression needs the regex engine. If `reserve` fails, so does this call.
+    pub fn new_reserving(
+        name: &str,
+        op: MatchOp,
+        value: &str,
+        mut reserve: impl FnMut(usize) -> Result<(), String>,
+    ) -> Result<Self, MatcherError> {
+        reserve(Pattern::simple_bytes(value)).map_err(MatcherError::TooMuch)?;
+        Self::within(name, op, value, |text| reserve(Program::compilation_bytes(text)))
+    }
+
     /// Creates a matcher. Calls `may_compile` first if the expression needs the regex engine.
     pub(crate) fn within(
         name: &str,

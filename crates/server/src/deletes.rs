@@ -1,15 +1,18 @@
 //! Deletes of samples by request.
 //!
 //! ```text
-//!   flush the tenant ─▶ its samples are in its table, and in no head ─▶ tombstone in the table's log ─▶ answer
-//!                                                                          └▶ rollups apply it          └▶ upkeep rewrites files
+//!   flush the tenant ─▶ its samples are in its table, and in no head
+//!         ─▶ tombstone in the table's log ─▶ rollups apply it    (later, upkeep rewrites files)
+//!         ─▶ heads: exemplars are dropped, and series without samples and exemplars hidden ─▶ answer
 //! ```
 //!
-//! Samples acknowledged before the request are deleted. Samples written after the answer are kept. Samples written in
-//! between may be deleted or kept.
+//! Samples and exemplars acknowledged before the request are deleted. Those written after the answer are kept. Those
+//! written in between may be deleted or kept.
 //!
+//! - [`series`]: what a delete of samples does in the heads
 //! - [`tenant`]: deletes of whole tenants
 
+mod series;
 pub(crate) mod tenant;
 
 use crate::partition::PartitionShared;
@@ -28,16 +31,24 @@ pub(crate) fn check(delete: &Delete) -> Result<(), Refusal> {
     delete.check().map_err(refused)
 }
 
-/// Deletes samples of a tenant. After an error, queries show either all of them or none, and the request should be
-/// repeated.
+/// Deletes samples and exemplars of a tenant. After an error, queries show either all of the samples or none, and the
+/// request should be repeated.
 pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete) -> Result<(), Refusal> {
     check(&delete)?;
     flush_tenant(node, &tenant).await?;
-    let (context, of) = (Arc::clone(node.reads()), tenant.clone());
-    let done = tokio::task::spawn_blocking(move || commit(&context, &of, &delete));
-    done.await
-        .unwrap_or_else(|_| Err(Refusal::new(ErrorKind::Internal, "internal", "the delete panicked")))?;
-    release(node, &tenant).await
+    let delete = Arc::new(delete);
+    let (context, of, what) = (Arc::clone(node.reads()), tenant.clone(), Arc::clone(&delete));
+    let done = tokio::task::spawn_blocking(move || commit(&context, &of, &what));
+    done.await.unwrap_or_else(|_| Err(panicked()))?;
+    release(node, &tenant).await?;
+    let unlisted = series::forget(node, &tenant, &delete).await;
+    // only now, because until then an index may have got the names of the series
+    node.reads().paths.forget(&tenant);
+    unlisted
+}
+
+fn panicked() -> Refusal {
+    Refusal::new(ErrorKind::Internal, "internal", "the delete panicked")
 }
 
 /// Waits until no head has samples of the tenant that are also in its table. During the delete, a round may have

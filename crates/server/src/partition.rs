@@ -12,6 +12,7 @@
 
 mod commit;
 mod context;
+mod delete_series;
 mod delete_tenant;
 mod dictionary;
 mod evict;
@@ -33,6 +34,8 @@ mod time_share;
 
 use crate::refusal::Refusal;
 pub(crate) use context::{Context, STARTED_S, steady_s};
+pub(crate) use delete_series::DeleteSeries;
+use delete_series::Deleting;
 pub(crate) use delete_tenant::DeleteTenant;
 use dictionary::Dictionary;
 use evict::Evicting;
@@ -103,6 +106,7 @@ pub(crate) enum Command {
     /// Deletes the journal's records that no tenant needs any more.
     Truncate(SyncSender<()>),
     DeleteTenant(DeleteTenant),
+    DeleteSeries(DeleteSeries),
     Stop,
 }
 
@@ -135,6 +139,7 @@ pub(crate) struct Owner {
     sums: Sums,
     relocating: Option<Relocating>,
     evicting: Evicting,
+    deleting: Deleting,
     incoming: Incoming,
     /// Bytes of replayed records that were not frozen for sealing yet. The journal itself counts the bytes that are
     /// appended after replay.
@@ -173,6 +178,7 @@ impl Owner {
             sums,
             relocating: None,
             evicting: Evicting::new(now),
+            deleting: Deleting::new(now),
             incoming: Incoming::default(),
             unsealed_bytes: 0,
             known_at: now,
@@ -242,6 +248,7 @@ impl Owner {
         self.seal_turn();
         self.relocate_turn();
         self.evict_turn();
+        self.hide_turn();
         self.sums_turn();
     }
 
@@ -292,6 +299,7 @@ impl Owner {
                     let _ = reply.send(()); // the receiver may be gone
                 }
                 Command::DeleteTenant(request) => self.delete_tenant(request),
+                Command::DeleteSeries(request) => self.delete_series(request),
             }
             let is_enough = cost >= group_cost || taken >= QUEUE_MAX;
             next = if is_enough { None } else { self.commands.try_recv().ok() };
@@ -323,7 +331,8 @@ impl Owner {
         let creates = (!self.creating.is_empty()).then_some(self.create_at);
         let relocates = self.relocating.as_ref().map(Relocating::wants_turn);
         let sums = Some(self.sums.wants_turn());
-        let others = [creates, self.slicing.wants_turn(), self.sealing.wants_turn(), relocates, sums];
+        let (slices, seals) = (self.slicing.wants_turn(), self.sealing.wants_turn());
+        let others = [creates, slices, seals, relocates, sums, self.deleting.wants_turn()];
         let others = others.into_iter().flatten();
         let next = others.fold(self.evicting.time_share.due(), Instant::min);
         let left = next.saturating_duration_since(self.context.clock.instant());

@@ -34,7 +34,7 @@ use union::Recorder;
 #[cfg(test)]
 mod tests;
 
-fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
+pub(crate) fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
     let predicates: Vec<_> = matchers.iter().map(|m| move |value: &str| m.matches(value)).collect();
     let filters: Vec<_> = matchers
         .iter()

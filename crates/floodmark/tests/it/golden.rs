@@ -66,6 +66,35 @@ fn verify_sums(server: &Server, expected: &Value) {
     }
 }
 
+/// Deleted exemplars do not come back, and no list names series that had nothing else. Folders before `2026-11-29-b` have
+/// no exemplars.
+fn verify_exemplars(server: &Server, folder: &Path) {
+    if folder.file_name().is_some_and(|name| name < "2026-11-29-b") {
+        return;
+    }
+    let text = fs::read(folder.join("exemplars.json")).expect("read the exemplars");
+    let expected: Value = serde_json::from_slice(&text).expect("JSON");
+    let ask = |path: &str, params: &[(&str, &str)]| {
+        let request = Request::ask(path, params).tenant(expected["tenant"].as_str().expect("a tenant"));
+        server.send(&request).expect(200, &["success"]).json()["data"].take()
+    };
+    let found = ask(
+        "/api/v1/query_exemplars",
+        &[("query", "golden_exemplars_total"), ("start", "0"), ("end", "9999999999")],
+    );
+    let times = |of: &Value| -> Vec<i64> {
+        let exemplars = of["exemplars"].as_array().expect("exemplars").iter();
+        exemplars.map(|exemplar| exemplar["timestamp"].as_f64().expect("a time") as i64).collect()
+    };
+    let of_series = found.as_array().expect("series").iter();
+    let found: serde_json::Map<_, _> = of_series
+        .map(|of| (of["seriesLabels"]["host"].as_str().expect("a host").to_owned(), times(of).into()))
+        .collect();
+    let hosts: Vec<_> = found.keys().cloned().collect();
+    assert_eq!(Value::Object(found), expected["times"], "{}", folder.display());
+    assert_eq!(ask("/api/v1/label/host/values", &[]), Value::from(hosts), "{}", folder.display());
+}
+
 /// The sums of earlier versions are gone on with: what they contain is not added again, and a gap is still open.
 fn go_on_with_sums(server: &Server, deltas: &Value) {
     let send = |what: &str| {
@@ -91,6 +120,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         let data = unpack(&folder, dir.path());
         let mut server = open(&data);
         verify(&server, &folder);
+        verify_exemplars(&server, &folder);
         let deltas = deltas(&folder);
         if let Some(deltas) = &deltas {
             go_on_with_sums(&server, deltas);
@@ -124,6 +154,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         server.kill9();
         server.restart();
         verify(&server, &folder);
+        verify_exemplars(&server, &folder);
         if let Some(deltas) = &deltas {
             verify_sums(&server, &deltas["after_next"]);
         }

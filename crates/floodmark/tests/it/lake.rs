@@ -11,6 +11,7 @@ use stdx::rng::Rng;
 
 mod azure;
 mod delete_tenant;
+mod deleted_names;
 mod deletes;
 mod faults;
 mod foreign;

@@ -180,11 +180,33 @@ fn a_query_is_limited_to_the_samples_and_the_memory_of_its_tenant() {
     query("c").expect(200, &[]);
 }
 
+/// All limits on something that is counted. The others limit time, or each thing for itself.
+const COUNTED: [&str; 16] = [
+    "active_series",
+    "bytes_per_second",
+    "concurrent_queries",
+    "concurrent_writes",
+    "disk_bytes",
+    "events_bytes",
+    "ha_clusters",
+    "inflight_bytes",
+    "new_series_per_second",
+    "query_memory",
+    "query_samples",
+    "requests_per_second",
+    "samples_per_second",
+    "series_per_metric",
+    "streams",
+    "tenant_tables",
+];
+
 #[test]
 fn every_limit_is_explained_with_its_use() {
     let server = Server::start(Options::default().arg("--inflight-bytes").arg("8MiB"));
     server.send(&series("a", "m", 7)).expect(204, &[]);
     server.query_as(Some("a"), "sum(m)", now_ms());
+    let record = [serde_json::json!({"n": 1})];
+    crate::streams::stored(&server.send(&crate::streams::json_lines("app", &record).tenant("a")), 1, 0);
     let limits = |args: &[&str]| {
         let url = format!("http://{}", server.address);
         succeed(&[&["limits", "--target", &url], args].concat())
@@ -235,6 +257,25 @@ fn every_limit_is_explained_with_its_use() {
     let counted = own.values().filter(|row| row["bounds"].is_string() && row["used"].is_u64());
     let without_peak: Vec<_> = counted.filter(|row| !row["peak"].is_u64()).collect();
     assert!(without_peak.is_empty(), "{without_peak:?}");
+    let is_unknown = |row: &&serde_json::Value| !(row["used"].is_u64() && row["peak"].is_u64());
+    let of_shares =
+        own.values().filter(|row| row["name"].as_str().is_some_and(|name| name.ends_with("(share)")));
+    let unknown: Vec<_> =
+        COUNTED.iter().map(|name| &own[*name]).chain(of_shares).filter(is_unknown).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let of_metric = &own["series_per_metric"];
+    assert_eq!((&of_metric["used"], &of_metric["peak"]), (&7.into(), &7.into()), "{of_metric}");
+    server.send(&Request::ask("/api/v1/export", &[("match[]", "m")]).tenant("a")).expect(200, &[]);
+    // without its series, the metric has only a peak
+    let delete = Request::form("/api/v1/admin/tsdb/delete_series", &[("match[]", "m")]).tenant("a");
+    server.send(&delete).expect(204, &[]);
+    let json: serde_json::Value = serde_json::from_str(&limits(&["--tenant", "a", "--json"])).expect("JSON");
+    let after = rows(&json["limits"]);
+    for share in ["waiting and running queries", "exports", "deletes"] {
+        assert_eq!(after[&format!("{share} (share)")]["peak"], 1, "{share}");
+    }
+    let of_metric = &after["series_per_metric"];
+    assert_eq!((&of_metric["used"], &of_metric["peak"]), (&0.into(), &7.into()), "{of_metric}");
     let text = limits(&["--tenant", "a"]);
     assert!(
         ["memory of head", "Tenant a", "series_per_metric", "flag: --inflight-bytes"]

@@ -117,6 +117,13 @@ impl OpenChunk {
         *self = Self { last_ms: self.last_ms, ..Self::default() };
     }
 
+    /// Replaces the time of the series' newest sample, which [`Self::clear`] keeps, because this sample was deleted. The
+    /// chunk must be empty.
+    pub(crate) fn set_newest_ms(&mut self, newest_ms: i64) {
+        assert!(self.count == 0, "BUG: the chunk holds the newest sample");
+        *self = Self { bytes: std::mem::take(&mut self.bytes), last_ms: newest_ms, ..Self::default() };
+    }
+
     /// Gives an empty chunk the fingerprint of the series' newest value, to detect repetitions.
     pub(crate) fn set_newest_fingerprint(&mut self, fingerprint: u64) {
         assert!(self.count == 0, "BUG: the chunk already holds samples");

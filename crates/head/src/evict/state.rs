@@ -6,6 +6,8 @@ use roaring::RoaringBitmap;
 pub(crate) struct EvictionState {
     pub(crate) page: usize,
     pub(crate) merged: bool,
+    /// True while series are being taken out of the index and the postings.
+    pub(crate) is_unlisting: bool,
     /// Series that left the index and are not removed yet.
     pub(crate) removing: RoaringBitmap,
     /// Of the series in `removing`, those below this number are already unlisted.

@@ -444,3 +444,24 @@ fn searches_in_turns_are_correct_during_churn() {
     evict(&mut partition, 9);
     assert_eq!(partition.tenant(&tenant).unwrap().select(&[]), stay);
 }
+
+/// An exemplar may come with an entry of its own, without samples.
+#[test]
+fn an_exemplar_between_the_phases_keeps_its_series() {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    let labels = [labels_of(0, 0), labels_of(1, 0)];
+    let [kept, gone] = labels.each_ref().map(|labels| create(partition.tenant_mut(&tenant), labels));
+    let pin = partition.pin();
+    while partition.evict_turn(Idle::before(5), |_, _| {}) != Evicted::WaitsForPins {}
+    let exemplar = Exemplar { labels: Labels::empty(), timestamp_ms: 5, value: 1.0 };
+    partition.put_exemplars(&tenant, [(kept, exemplar)].into_iter(), 9);
+    drop(pin);
+    let mut freed = Vec::new();
+    while !matches!(partition.evict_turn(Idle::before(5), |_, series| freed.push(series)), Evicted::Done(_)) {
+    }
+    assert_eq!(freed, [gone]);
+    let head = partition.tenant(&tenant).unwrap();
+    assert_eq!(head.exemplars().count(), 1);
+    assert_eq!(head.resolve(key_of(&labels[0])), Some(kept));
+}

@@ -162,6 +162,35 @@ fn extras_of_one_tenant_are_taken_out_and_counted() {
 }
 
 #[test]
+fn exemplars_of_some_series_and_a_range_are_deleted() {
+    let (some, other) = (tenant("some"), tenant("other"));
+    let mut partition = Partition::new(1);
+    let exemplar = |i: i64| Exemplar { labels: Labels::empty(), timestamp_ms: i, value: i as f64 };
+    for tenant in [&some, &other] {
+        let head = partition.tenant_mut(tenant);
+        let series: Vec<_> = (0..3)
+            .map(|i| {
+                let labels = Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]);
+                head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref())
+            })
+            .collect();
+        partition.put_exemplars(tenant, (0..90).map(|i| (series[i as usize % 3], exemplar(i))), 1);
+    }
+    let before = partition.memory_bytes() as isize;
+    partition.take_change();
+    // the first series, and the second in the range only
+    let of = |series: &[u32]| series.iter().copied().collect::<RoaringBitmap>();
+    partition.delete_exemplars(&some, &of(&[0]), TimeRange::ALL);
+    partition.delete_exemplars(&some, &of(&[0, 1]), TimeRange::new(10, 80));
+    partition.delete_exemplars(&tenant("absent"), &of(&[0]), TimeRange::ALL);
+    assert_eq!(before + partition.take_change(), partition.memory_bytes() as isize);
+    assert_eq!(partition.exemplar_bytes(), held(&partition));
+    let expected: Vec<_> = (0..90).filter(|i| i % 3 == 2 || (i % 3 == 1 && !(10..=80).contains(i))).collect();
+    assert_eq!(values(&partition, &some), expected);
+    assert_eq!(values(&partition, &other), (0..90).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_tenant_is_removed_as_a_whole_unless_it_has_samples() {
     let (gone, stays, absent) = (tenant("gone"), tenant("stays"), tenant("absent"));
     let mut partition = Partition::new(1);

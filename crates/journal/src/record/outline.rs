@@ -15,6 +15,9 @@ pub struct Outline {
     pub tenant: TenantId,
     /// See [`super::Record::is_deleted`].
     pub is_deleted: bool,
+    /// True if the record says that exemplars in earlier records of the tenant no longer apply. It refers to their series by
+    /// labels.
+    pub deletes_exemplars: bool,
     pub defined: Vec<SeriesRef>,
     pub sampled: Vec<SeriesRef>,
     pub exemplars: Vec<SeriesRef>,
@@ -26,6 +29,7 @@ impl Default for Outline {
         Self {
             tenant: TenantId::anonymous(),
             is_deleted: false,
+            deletes_exemplars: false,
             defined: Vec::new(),
             sampled: Vec::new(),
             exemplars: Vec::new(),
@@ -50,6 +54,7 @@ impl Outline {
 
     fn clear(&mut self) {
         self.is_deleted = false;
+        self.deletes_exemplars = false;
         self.defined.clear();
         self.sampled.clear();
         self.exemplars.clear();
@@ -63,9 +68,16 @@ impl Outline {
         let content = read_version(cursor)?;
         read_tenant(cursor, &mut self.tenant)?;
         self.clear();
-        let (Body::Batch(kind) | Body::Summed(kind, _)) = content else {
-            self.is_deleted = true;
-            return Ok(());
+        let kind = match content {
+            Body::Batch(kind) | Body::Summed(kind, _) => kind,
+            Body::Deleted => {
+                self.is_deleted = true;
+                return Ok(());
+            }
+            Body::DeletedExemplars => {
+                self.deletes_exemplars = true;
+                return Ok(());
+            }
         };
         let body = self.unpacked.section(cursor, memory)?;
         if !body.is_empty() {

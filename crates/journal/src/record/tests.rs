@@ -3,7 +3,7 @@ use expect_test::{Expect, expect};
 use model::accumulator::Piece;
 use model::exponential::{Exponential, ExponentialSum, Side};
 use model::histogram::{CounterReset, Counts, HistogramParts, Layout, Span};
-use model::{Histogram, Labels, MetricKind, ValueKind};
+use model::{Histogram, Labels, MetricKind, TimeRange, ValueKind};
 use proptest::prelude::*;
 use std::sync::Arc;
 use stdx::rng::Rng;
@@ -373,6 +373,58 @@ fn a_deleted_tenant_is_a_record_without_anything_else() {
     assert!(record.decode(&bytes[..2]).is_err() && !record.is_deleted);
 }
 
+fn deleted_exemplars() -> DeletedExemplars {
+    let condition =
+        |label: &str, operator, value: &str| Condition { label: label.into(), operator, value: value.into() };
+    DeletedExemplars {
+        range: TimeRange::new(-1, 300),
+        selectors: vec![
+            vec![condition("a", Operator::Equal, "é"), condition("b", Operator::NotRegex, "x.*")],
+            vec![condition("c", Operator::NotEqual, ""), condition("d", Operator::Regex, "")],
+        ],
+    }
+}
+
+#[test]
+fn deleted_exemplars_are_a_record_without_anything_else() {
+    let tenant = TenantId::parse("t").unwrap();
+    let (mut encoder, deleted) = (RecordEncoder::new(), deleted_exemplars());
+    encoder.begin(&TenantId::anonymous());
+    encoder.metadata(&metadata());
+    let bytes = encoder.deleted_exemplars(&tenant, &deleted).to_vec();
+    expect![[r#"
+        05 01 74 01 d8 04 02 02 00 01 61 02 c3 a9 03 01
+        62 03 78 2e 2a 02 01 01 63 00 02 01 64 00
+    "#]]
+    .assert_eq(&hex(&bytes));
+    assert!(encoder.is_empty(), "what was begun before is discarded");
+    let mut record = Record::new();
+    let batch = mixed(9).encode(&TenantId::anonymous(), &mut encoder);
+    for range in [deleted.range, TimeRange::ALL] {
+        let deleted = DeletedExemplars { range, ..deleted.clone() };
+        let bytes = encoder.deleted_exemplars(&tenant, &deleted).to_vec();
+        record.decode(&bytes).unwrap();
+        assert_eq!((&record.deleted_exemplars, &record.tenant), (&Some(deleted), &tenant));
+        assert!(Content::of(&record) == Content::default() && !record.is_only_sums() && !record.is_deleted);
+        check_outline(&bytes, &record);
+        record.decode(&batch).unwrap();
+        assert_eq!(record.deleted_exemplars, None);
+    }
+    for len in 0..bytes.len() {
+        assert!(record.decode(&bytes[..len]).is_err() && record.deleted_exemplars.is_none(), "{len} bytes");
+    }
+    let wrong = |bytes: &[u8]| Record::new().decode(bytes).unwrap_err();
+    assert_eq!(
+        wrong(&[&bytes[..], &[0]].concat()),
+        RecordError::Malformed("bytes after the end of the record")
+    );
+    let mut unknown = bytes.clone();
+    unknown[8] = 4;
+    assert_eq!(wrong(&unknown), RecordError::Malformed("an unknown operator of a condition"));
+    let no_room = record.decode_within(&bytes, &mut Limited { left: 100 });
+    assert!(matches!(no_room, Err(RecordError::NoRoom { .. })), "{no_room:?}");
+}
+
 /// Decodes damaged bytes, which must not panic. If the record is accepted, checks that it is valid and
 /// returns true.
 fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
@@ -393,6 +445,7 @@ fn check_outline(bytes: &[u8], record: &Record) {
     let mut outline = Outline::new();
     outline.decode(bytes, &mut Unlimited).unwrap();
     assert_eq!((&outline.tenant, outline.is_deleted), (&record.tenant, record.is_deleted));
+    assert_eq!(outline.deletes_exemplars, record.deleted_exemplars.is_some());
     assert!(outline.defined.iter().copied().eq(record.definitions.iter().map(|(series, _)| series)));
     assert_eq!(outline.sampled, record.refs);
     assert!(outline.exemplars.iter().eq(record.exemplars.iter().map(|(series, _)| series)));
@@ -440,7 +493,9 @@ fn damaged_records_never_panic() {
     let encode = |content: Content| content.encode(&TenantId::anonymous(), &mut RecordEncoder::new());
     let floats = [0, 1, 4, 200].map(|n| encode(mixed(n)));
     let histograms = [1, 4, 200].map(|n| encode(mixed_of(ValueKind::Histogram, n)));
-    let originals = [&floats[..], &histograms].concat();
+    let deleted =
+        RecordEncoder::new().deleted_exemplars(&TenantId::anonymous(), &deleted_exemplars()).to_vec();
+    let originals = [&floats[..], &histograms, &[deleted]].concat();
     let mut accepted = 0;
     for _ in 0..30_000 {
         let mut bytes = originals[rng.below(originals.len() as u64) as usize].clone();
@@ -497,9 +552,9 @@ fn implausible_counts_allocate_no_memory() {
         let sums = [&[VERSION_EXPONENTIAL, 1, b't'][..], rest, &huge].concat();
         assert!(record.decode(&sums).is_err() && record.memory_bytes() < 1000);
     }
-    for other in [5, 7] {
-        assert_eq!(Record::new().decode(&[other, 1, b't']), Err(RecordError::Version(other)));
-    }
+    let selectors = [&[VERSION_DELETED_EXEMPLARS, 1, b't', 0, 0][..], &huge].concat();
+    assert!(record.decode(&selectors).is_err() && record.memory_bytes() < 1000);
+    assert_eq!(Record::new().decode(&[7, 1, b't']), Err(RecordError::Version(7)));
     assert_eq!(
         Record::new().decode(&[0, 1, b't']),
         Err(RecordError::Malformed("version 0, which does not exist"))
@@ -545,6 +600,8 @@ proptest! {
         bytes[0] = VERSION_HISTOGRAMS;
         decode_anything(&bytes, &mut Record::new());
         bytes[0] = VERSION_DELETED;
+        decode_anything(&bytes, &mut Record::new());
+        bytes[0] = VERSION_DELETED_EXEMPLARS;
         decode_anything(&bytes, &mut Record::new());
     }
 }

@@ -74,6 +74,13 @@ impl Pattern {
         Ok(Self::Engine { prefix: literal_head(text), program: Program::compile(text)? })
     }
 
+    /// Upper bound on the temporary memory of a pattern that does not need the regex engine.
+    pub(super) fn simple_bytes(text: &str) -> usize {
+        let alternatives = text.matches('|').count() + 1;
+        // a list of texts that is filled grows by doubling
+        text.len() + alternatives * (2 * size_of::<String>() + ALLOCATION_BYTES_MIN)
+    }
+
     fn parse_simple(text: &str) -> Option<Self> {
         match text {
             ".*" => return Some(Self::Any),

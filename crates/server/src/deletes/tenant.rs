@@ -9,7 +9,7 @@
 //! Each step may be repeated. If a delete fails after the tombstone was written, upkeep finishes it. The tables
 //! themselves remain without files, because their floodmarks keep old records in the journal from being sealed again.
 
-use super::{commit, refused, release};
+use super::{commit, panicked, refused, release};
 use crate::node::Node;
 use crate::partition::sums::shared::Deletion;
 use crate::partition::{Command, DeleteTenant};
@@ -19,7 +19,7 @@ use crate::seal::Lake;
 use crate::seal::flush::flush_tenant;
 use crate::seal::tenant_tables::TenantTable;
 use crate::streams::tasks::{self, Scope};
-use model::{ErrorKind, TenantId};
+use model::TenantId;
 use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,13 +40,13 @@ impl Add for Removed {
     }
 }
 
-/// Queries may keep series of a deleted tenant in the heads. The delete waits at most this long for them.
-const QUERIES_WAIT: Duration = Duration::from_secs(20);
+/// Queries and writes may keep series of a deleted tenant in the heads. The delete waits at most this long for them.
+const EVICTIONS_WAIT: Duration = Duration::from_secs(20);
 
 /// Deletes everything that belongs to a tenant. After an error, its samples may have been deleted, and the request
 /// should be repeated.
 pub(crate) async fn delete_tenant(node: &Node, tenant: &TenantId) -> Result<Removed, Refusal> {
-    delete_within(node, tenant, QUERIES_WAIT).await
+    delete_within(node, tenant, EVICTIONS_WAIT).await
 }
 
 async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result<Removed, Refusal> {
@@ -61,8 +61,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
         commit(&context, &of, &Delete::everything())?;
         remove_files(&context, &of).map_err(refused)
     });
-    let failed = |_| Err(Refusal::new(ErrorKind::Internal, "internal", "the delete panicked"));
-    let removed = done.await.unwrap_or_else(failed)?;
+    let removed = done.await.unwrap_or_else(|_| Err(panicked()))?;
     release(node, tenant).await?;
     reads.events.delete(tenant).await?;
     reads.queried.forget(tenant);
@@ -101,8 +100,8 @@ async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) 
         Ok(())
     };
     let is_busy = |_| {
-        let message = "the samples are deleted, but names of series are still listed: queries that began before the delete \
-                       keep them. Cancel these queries or wait for their end, then repeat the delete";
+        let message = "the samples are deleted, but names of series are still listed: queries or writes of any tenant that \
+                       began before the delete keep them, or there are very many. Repeat the delete";
         Refusal::busy("deletes", message)
     };
     tokio::time::timeout(most, all).await.map_err(is_busy)?
@@ -171,6 +170,7 @@ mod tests {
     use super::*;
     use crate::seal::tests::{read_of, write_of};
     use crate::write_path::tests::small_node;
+    use model::ErrorKind;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_that_does_not_end_keeps_no_samples_of_a_deleted_tenant() {

@@ -26,7 +26,7 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn of(app: &App, tenant: &TenantId) -> Result<Self, ApiError> {
         let payer = Payer::of(app, &app.deleting, &tenant.clone().into());
-        let pass = app.deleting.enter(payer.entrant());
+        let pass = payer.enter(&app.deleting, |peaks| &peaks.deletes);
         let pass = pass.map_err(|full| payer.crowded("deletes", &app.deleting, full))?;
         Ok(Self { pass, payer })
     }

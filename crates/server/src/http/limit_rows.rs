@@ -3,7 +3,7 @@
 use super::App;
 use super::json::Json;
 use crate::limits::gate::Gate;
-use crate::limits::tenant_usage::Mean;
+use crate::limits::tenant_usage::{Mean, Peak, Peaks};
 use crate::settings::{EffectiveSetting, SETTINGS, Setting};
 use crate::telemetry::accounts;
 use admission::gate;
@@ -98,6 +98,11 @@ fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>
     let query_bytes = || (app.running.largest_bytes(tenant), peaks.query_bytes.get());
     match key {
         "active_series" => both(state.series(), state.series_peak()),
+        "series_per_metric" => {
+            let (used, peak) = series_of_metric(app, tenant);
+            peaks.series_of_metric.note(peak);
+            both(used, peaks.series_of_metric.get())
+        }
         "samples_per_second" => rate(0),
         "requests_per_second" => rate(1),
         "bytes_per_second" => rate(2),
@@ -127,6 +132,17 @@ fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>
         }
         _ => (None, None),
     }
+}
+
+/// Number of series of the tenant's largest metric, and its peak. Each partition counts for itself, so both are too high if
+/// partitions have different largest metrics.
+fn series_of_metric(app: &App, tenant: &TenantId) -> (u64, u64) {
+    let partitions = app.node.reads().partitions.iter();
+    partitions.fold((0, 0), |(used, peak), partition| {
+        let head = partition.head.read();
+        let (largest, highest) = head.tenant(tenant).map_or((0, 0), head::TenantHead::largest_metric);
+        (used + largest as u64, peak + highest as u64)
+    })
 }
 
 /// Lists the tenant's shares of what all tenants use. They bind before limits that were derived from the whole; the
@@ -185,9 +201,11 @@ fn shares(app: &App, tenant: &TenantId) -> Vec<Row> {
         rows.push(of_gate("inflight_requests", known, Some(state.peaks.writes.get())));
         rows.push(of_gate("creating_requests", creating, Some(state.peaks.creating.get())));
     }
-    rows.push(of_gate("waiting and running queries", &app.waiting, None));
-    rows.push(of_gate("exports", &app.exporting, None));
-    rows.push(of_gate("deletes", &app.deleting, None));
+    let state = writes.tenants.get(tenant);
+    let peak = |of: fn(&Peaks) -> &Peak| state.as_ref().map(|state| of(&state.peaks).get());
+    rows.push(of_gate("waiting and running queries", &app.waiting, peak(|peaks| &peaks.queries_inside)));
+    rows.push(of_gate("exports", &app.exporting, peak(|peaks| &peaks.exports)));
+    rows.push(of_gate("deletes", &app.deleting, peak(|peaks| &peaks.deletes)));
     rows
 }
 

@@ -29,6 +29,12 @@ pub(crate) struct Peaks {
     pub(crate) queries: Peak,
     /// Memory of one query.
     pub(crate) query_bytes: Peak,
+    /// Queries, exports and deletes that have a place at their gates. Queries there may still wait.
+    pub(crate) queries_inside: Peak,
+    pub(crate) exports: Peak,
+    pub(crate) deletes: Peak,
+    /// Series of one metric name, as of the last look.
+    pub(crate) series_of_metric: Peak,
 }
 
 /// A rate per second and its peak.

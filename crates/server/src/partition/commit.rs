@@ -215,7 +215,10 @@ impl Owner {
                     let put = partition.put_metadata(&submission.tenant, metadata, limit_bytes);
                     debug_assert!(put.is_ok(), "metadata for which there is room is refused");
                 }
-                partition.put_exemplars(&submission.tenant, submission.exemplars.drain(..), now_s);
+                let mut exemplars = submission.exemplars.drain(..);
+                while !partition.put_some_exemplars(&submission.tenant, &mut exemplars, now_s) {
+                    RwLockWriteGuard::bump(&mut partition);
+                }
             }
             if let Some(head) = partition.tenant(&submission.tenant) {
                 submission.state.hold(self.number, head.series_count(), head.memory_bytes());

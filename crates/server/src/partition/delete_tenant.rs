@@ -8,16 +8,12 @@
 //! samples. Samples that arrive meanwhile stay, with their series.
 
 use super::Owner;
+use super::evict::Eviction;
 use super::sums::shared::Deletion;
 use crate::refusal::Refusal;
-use head::Idle;
-use journal::JournalError;
 use model::TenantId;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-
-/// Evicts all series without samples, even if they were seen recently.
-pub(super) const UNSEALED_ONLY: Idle = Idle { retire_before_s: 0, evict_before_s: u32::MAX };
 
 #[derive(Debug)]
 pub(crate) struct DeleteTenant {
@@ -29,37 +25,26 @@ pub(crate) struct DeleteTenant {
 
 impl Owner {
     pub(super) fn delete_tenant(&mut self, request: DeleteTenant) {
-        if self.evicting.is_full() {
-            let message = "too many tenants are being deleted; repeat the delete later";
-            let _ = request.reply.send(Err(Refusal::busy("deletes", message))); // the receiver may be gone
+        let DeleteTenant { tenant, deletion, reply } = request;
+        let recorded = match self.evicting.is_full() {
+            true => Err(Eviction::too_many()),
+            false => self.record_delete(|encoder| encoder.deleted(&tenant)),
+        };
+        if let Err(refusal) = recorded {
+            let _ = reply.send(Err(refusal)); // the receiver may be gone
             return;
         }
-        if let Err(error) = self.record_deleted(&request.tenant) {
-            // the discarded records defined series, which must be defined again in later records
-            self.dictionary.forget();
-            self.journal.abandon();
-            self.context.metrics.group_failures.inc();
-            let _ = request.reply.send(Err(Refusal::from(&error))); // the receiver may be gone
-            return;
-        }
-        self.sums.delete_tenant(&request.tenant, request.deletion.number, self.context.steady_s());
-        request.deletion.recorded();
+        // replay does not remember references of deleted series either
+        self.dictionary.remove_tenant(&tenant);
+        self.sums.delete_tenant(&tenant, deletion.number, self.context.steady_s());
+        deletion.recorded();
         let extras = {
             let mut head = self.partition.head.write();
-            let extras = head.take_extras(&request.tenant);
+            let extras = head.take_extras(&tenant);
             self.partition.grew(head.take_change());
             extras
         };
         drop(extras); // freeing takes time, so it happens after the lock is released
-        self.evicting.evict_tenant(request, self.context.clock.instant());
-    }
-
-    fn record_deleted(&mut self, tenant: &TenantId) -> Result<(), JournalError> {
-        self.dictionary.enter(self.journal.begin()?);
-        self.journal.append(self.encoder.deleted(tenant))?;
-        self.journal.sync()?;
-        // replay does not remember references of deleted series either
-        self.dictionary.remove_tenant(tenant);
-        Ok(())
+        self.evicting.evict(Eviction { tenant, reply }, self.context.clock.instant());
     }
 }

@@ -6,16 +6,17 @@ mod idle_times;
 mod tests;
 
 use super::Owner;
-use super::delete_tenant::{DeleteTenant, UNSEALED_ONLY};
 use super::extras::trim_exemplars;
 use super::time_share::{SLICES_MAX, TimeShare};
+use crate::refusal::Refusal;
 use admission::watermarks;
-use head::Evicted;
+use head::{Evicted, Idle};
 use idle_times::IdleTimes;
 use model::TenantId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// Series are evicted at this interval, and more often under pressure: if memory is short, or if there are almost too many
 /// tenants.
@@ -27,6 +28,23 @@ const WAIT: Duration = Duration::from_millis(20);
 
 const DELETED_MAX: usize = 64;
 
+/// Evicts all series without samples, even if they were seen recently.
+const UNSEALED_ONLY: Idle = Idle { retire_before_s: 0, evict_before_s: u32::MAX };
+
+/// An eviction of the series of a deleted tenant.
+#[derive(Debug)]
+pub(super) struct Eviction {
+    pub(super) tenant: TenantId,
+    /// Answered when the memory of the series is free.
+    pub(super) reply: oneshot::Sender<Result<(), Refusal>>,
+}
+
+impl Eviction {
+    pub(super) fn too_many() -> Refusal {
+        Refusal::busy("deletes", "too many tenants are being deleted; repeat the delete later")
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Evicting {
     pub(super) time_share: TimeShare,
@@ -34,10 +52,12 @@ pub(super) struct Evicting {
     rests_until: Instant,
     /// Tells which series count as idle in the eviction in progress; `None` between evictions.
     idle: Option<IdleTimes>,
-    /// The deleted tenant for which the eviction runs; `None` if it runs for all tenants.
-    deleted: Option<DeleteTenant>,
-    /// Deleted tenants for which an eviction must still run, at most [`DELETED_MAX`].
-    waiting: VecDeque<DeleteTenant>,
+    /// The delete for which the eviction runs; `None` if it runs for all tenants.
+    deleted: Option<Eviction>,
+    /// True if the last eviction was for a delete.
+    was_for_delete: bool,
+    /// Deletes for which an eviction must still run, at most [`DELETED_MAX`].
+    waiting: VecDeque<Eviction>,
 }
 
 impl Evicting {
@@ -47,31 +67,43 @@ impl Evicting {
             rests_until: now,
             idle: None,
             deleted: None,
+            was_for_delete: false,
             waiting: VecDeque::new(),
         }
     }
 
-    /// True if no further tenant can be deleted now. Requests whose client has gone away do not count.
+    /// True if no further eviction can be asked for now. Those that nobody waits for any more do not count.
     pub(super) fn is_full(&mut self) -> bool {
-        self.waiting.retain(|request| !request.reply.is_closed());
+        self.waiting.retain(|eviction| !eviction.reply.is_closed());
         self.waiting.len() >= DELETED_MAX
     }
 
-    pub(super) fn evict_tenant(&mut self, request: DeleteTenant, now: Instant) {
-        self.waiting.push_back(request);
+    pub(super) fn evict(&mut self, eviction: Eviction, now: Instant) {
+        if self.is_full() {
+            let _ = eviction.reply.send(Err(Eviction::too_many())); // the receiver may be gone
+            return;
+        }
+        self.waiting.push_back(eviction);
         self.time_share.suspend(now);
     }
 
     /// True if no eviction is in progress and none is due.
     fn rests(&self, now: Instant, is_pressed: bool) -> bool {
-        self.idle.is_none() && self.waiting.is_empty() && !is_pressed && now < self.rests_until
+        self.idle.is_none() && self.waiting.is_empty() && !self.is_due(now, is_pressed)
     }
 
-    /// Returns which series count as idle. `decide` is called when an eviction begins. If a deleted tenant is waiting, the
-    /// eviction is for this tenant only, and the times do not matter.
-    fn idle(&mut self, decide: impl FnOnce() -> IdleTimes) -> IdleTimes {
+    /// True if an eviction for all tenants is due.
+    fn is_due(&self, now: Instant, is_pressed: bool) -> bool {
+        is_pressed || now >= self.rests_until
+    }
+
+    /// Returns which series count as idle. `decide` is called when an eviction begins. If a delete is waiting, the eviction is
+    /// for its tenant only, unless one for all tenants is due and the last one was for a delete: many deletes in a row must not
+    /// keep the head from being emptied.
+    fn idle(&mut self, is_due: bool, decide: impl FnOnce() -> IdleTimes) -> IdleTimes {
         *self.idle.get_or_insert_with(|| {
-            self.deleted = self.waiting.pop_front();
+            self.deleted = if is_due && self.was_for_delete { None } else { self.waiting.pop_front() };
+            self.was_for_delete = self.deleted.is_some();
             decide()
         })
     }
@@ -98,9 +130,10 @@ impl Owner {
         if self.evicting.idle.is_none() {
             self.note_tenants(); // the counts may lag behind, for example those of tenants whose replay goes on
         }
-        let idle_times = self.evicting.idle(|| IdleTimes::now(&context, is_crowded));
+        let is_due = self.evicting.is_due(began, is_pressed);
+        let idle_times = self.evicting.idle(is_due, || IdleTimes::now(&context, is_crowded));
         let settings = context.overrides.current();
-        let deleted = self.evicting.deleted.as_ref().map(|request| request.tenant.clone());
+        let deleted = self.evicting.deleted.as_ref().map(|eviction| eviction.tenant.clone());
         let idle_of = |tenant: &TenantId| match deleted {
             Some(_) => UNSEALED_ONLY,
             None => idle_times.of(tenant, &context, &settings, began),
@@ -142,12 +175,13 @@ impl Owner {
                 self.evicting.idle = None;
                 self.note_tenants();
                 self.context.metrics.series_evicted.add(count);
-                if let Some(DeleteTenant { reply, .. }) = self.evicting.deleted.take() {
-                    let _ = reply.send(Ok(())); // the receiver may be gone
+                match self.evicting.deleted.take() {
+                    Some(Eviction { reply, .. }) => _ = reply.send(Ok(())), // the receiver may be gone
+                    None => self.evicting.rests_until = now + EVERY,
                 }
-                let is_next_due = !self.evicting.waiting.is_empty();
+                // deletes do not delay the next eviction for all tenants
+                let is_next_due = self.evicting.was_for_delete || !self.evicting.waiting.is_empty();
                 self.evicting.time_share.suspend(if is_next_due { now } else { now + EVERY_UNDER_PRESSURE });
-                self.evicting.rests_until = now + EVERY;
             }
         }
     }

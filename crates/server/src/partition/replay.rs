@@ -6,6 +6,7 @@
 //!       if it is in tables          its needed definitions, its metadata and exemplars
 //!       if it is not in tables      all its definitions, samples, metadata and exemplars
 //!     between records             commands of the sealer; wait for room                 (pace)
+//!   if exemplars were deleted: evict series without samples and exemplars               (pace)
 //! ```
 //!
 //! Samples below the floodmark are in tables and are skipped. A definition below the floodmark becomes a series only if
@@ -15,6 +16,7 @@
 mod apply;
 mod buffers;
 pub(crate) mod closed_tenants;
+mod deleted_exemplars;
 mod demand;
 mod known;
 mod marks;
@@ -85,6 +87,7 @@ impl Owner {
         if !replay.can_freeze {
             self.settle(&replay.marks);
         }
+        self.evict_bereft(&replay);
         Ok(replay)
     }
 
@@ -144,6 +147,22 @@ impl Owner {
                 self.sums.remove_tenant(&replay.buffers.record.tenant);
                 self.partition.grew(replay.forget(&mut self.partition.head.write()));
                 return Ok(Ok(()));
+            }
+            if let Some(deleted) = replay.buffers.record.deleted_exemplars.take() {
+                let tenant = replay.buffers.record.tenant.clone();
+                match self.delete_replayed_exemplars(replay, &tenant, &deleted, entry.offset) {
+                    Err(Halt::NoRoom) => {
+                        drop(deleted);
+                        replay.buffers.give_back();
+                        self.wait_for_memory(replay, entry.offset)?;
+                        continue;
+                    }
+                    applied => {
+                        let applied = applied?;
+                        replay.buffers.settle();
+                        return Ok(applied);
+                    }
+                }
             }
             self.restore_sums(&replay.buffers.record);
             if replay.buffers.record.is_only_sums() {
@@ -212,6 +231,7 @@ impl Owner {
             samples = replay.samples,
             sealed = replay.sealed,
             nameless = replay.nameless,
+            tested = replay.tested,
             seconds = began.elapsed().as_secs_f64(),
             "replayed"
         );

@@ -30,6 +30,10 @@ fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
     is_long && (is_cheap || live_bytes <= bytes / 2)
 }
 
+/// A dictionary with at least this many deletes ends with the next freeze, because replay tests the patterns of all its deletes. Each
+/// delete flushes first, so the freeze comes soon.
+pub(super) const DELETES_MAX: u32 = 32;
+
 #[derive(Debug)]
 pub(crate) struct Freeze {
     /// True if the journal is to be emptied.
@@ -83,6 +87,8 @@ pub(super) struct Sealing {
     pub(super) appended_bytes: u64,
     /// Number of bytes that had been appended to the journal when its current dictionary began.
     dictionary_began: u64,
+    /// Number of deletes of exemplars since then.
+    pub(super) deletes: u32,
 }
 
 impl Sealing {
@@ -116,7 +122,10 @@ impl Owner {
         let stats = self.journal.stats();
         self.sealing.appended_bytes = stats.appended_bytes;
         let in_dictionary = stats.appended_bytes.saturating_sub(self.sealing.dictionary_began);
-        if stats.dictionaries > 1 || is_worth_ending(in_dictionary, self.dictionary.live_bytes(), all) {
+        if stats.dictionaries > 1
+            || self.sealing.deletes >= DELETES_MAX
+            || is_worth_ending(in_dictionary, self.dictionary.live_bytes(), all)
+        {
             match self.begin_dictionary() {
                 Ok(()) => {
                     self.sealing.carried = upto;
@@ -154,6 +163,7 @@ impl Owner {
         self.dictionary.forget();
         self.dictionary.enter(self.journal.begin()?);
         self.sealing.dictionary_began = self.journal.stats().appended_bytes;
+        self.sealing.deletes = 0;
         let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
         let partition = partition.head.read();
         let mut waiting = 0;

@@ -29,6 +29,10 @@ const COST_MAX: usize = 1 << 16;
 /// A late sample costs as much as this many in-order samples.
 const LATE_COST: usize = 12;
 
+/// Cost of listing a hidden series with ten labels again, besides the cost of its sample or exemplar. Exemplars are not sliced: a
+/// submission with very many of hidden series may hold up a partition for half a second, but only once after each delete.
+const HIDDEN_COST: usize = 7;
+
 /// The sum of a late increment is stored again with each of the pieces behind it.
 const LATE_INCREMENT_COST: usize = LATE_COST * (PIECES_MAX + 1);
 
@@ -205,12 +209,17 @@ impl Owner {
         from + samples.take_while(fits).count()
     }
 
-    /// Adds the cost of all samples to `cost`. If late samples exceed their share of the head, they are refused.
+    /// Adds the cost of all samples to `cost`, and the cost of listing hidden series for exemplars. If late samples exceed
+    /// their share of the head, they are refused.
     fn estimate(&self, submission: &mut Submission, cost: &mut Cost) {
         let partition = self.partition.head.read();
         let head = partition.tenant(&submission.tenant);
         for (series, timestamp_ms) in submission.refs.iter().zip(&submission.timestamps) {
             cost.add(head, *series, *timestamp_ms);
+        }
+        if let Some(head) = head {
+            let hidden = submission.exemplars.iter().filter(|(series, _)| head.is_hidden(*series)).count();
+            cost.total += hidden * HIDDEN_COST;
         }
         if cost.late > 0
             && let Some(head) = head
@@ -288,9 +297,11 @@ impl Cost {
 
     #[inline]
     fn add(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) {
+        let is_hidden = !self.newest.is_last(series) && head.is_some_and(|head| head.is_hidden(series));
         let is_late = timestamp_ms <= self.newest.before(head, series, timestamp_ms);
         self.late += usize::from(is_late);
         self.total += if is_late { self.of_late } else { self.of_others };
+        self.total += if is_hidden { HIDDEN_COST } else { 0 };
     }
 }
 
@@ -301,6 +312,11 @@ struct Newest {
 }
 
 impl Newest {
+    #[inline]
+    fn is_last(&self, series: SeriesRef) -> bool {
+        self.last.is_some_and(|(last, _)| last == series)
+    }
+
     #[inline]
     fn before(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) -> i64 {
         let newest_ms = match self.last {

@@ -198,6 +198,69 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     node.stop();
 }
 
+/// Listing a hidden series again takes longer than storing an exemplar.
+#[test]
+fn exemplars_of_hidden_series_are_not_many_in_a_group() {
+    const COUNT: usize = 10_000;
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let (mut owner, send) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
+    send.send(Command::Write(Box::new(new_series("m", 1)))).unwrap();
+    owner.turn(None);
+    let with_exemplars = || {
+        let (mut submission, _) = samples_of(SeriesRef(0), Vec::new());
+        let exemplar = Exemplar { labels: Labels::empty(), timestamp_ms: 5, value: 1.0 };
+        submission.exemplars = vec![(SeriesRef(0), exemplar); COUNT];
+        submission
+    };
+    assert_eq!(owner.admit(with_exemplars()), COUNT);
+    assert!(owner.slicing.is_empty());
+    let mut hiding = head::Hiding::new([0].into_iter().collect(), TimeRange::ALL);
+    while !owner.partition.head.write().hide_turn(&TenantId::anonymous(), &mut hiding) {}
+    assert_eq!(owner.admit(with_exemplars()), 0);
+    assert!(!owner.slicing.is_empty(), "it is stored apart");
+    while !owner.slicing.is_empty() {
+        owner.turn(None);
+    }
+    let exemplars = owner.partition.head.read().tenant(&TenantId::anonymous()).unwrap().exemplars().count();
+    assert_eq!(exemplars, 1, "repeats are stored once");
+    node.stop();
+}
+
+/// Replay tests the patterns of all deletes in a dictionary.
+#[test]
+fn a_dictionary_ends_after_many_deletes() {
+    for (deletes, dictionaries) in [(seal::DELETES_MAX - 1, 1), (seal::DELETES_MAX, 2)] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = small_node(dir.path());
+        let (mut owner, send) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
+        send.send(Command::Write(Box::new(new_series("m", 1)))).unwrap();
+        owner.turn(None);
+        let selectors = vec![query::parse_selector(r#"{__name__="none"}"#).unwrap()];
+        let delete = Arc::new(tables::Delete { selectors, range: TimeRange::ALL });
+        for _ in 0..deletes {
+            let (reply, mut answer) = oneshot::channel();
+            send.send(Command::DeleteSeries(DeleteSeries {
+                tenant: TenantId::anonymous(),
+                delete: Arc::clone(&delete),
+                series: roaring::RoaringBitmap::new(),
+                pin: owner.partition.head.read().pin(),
+                reply,
+            }))
+            .unwrap();
+            while answer.try_recv().map(Result::unwrap).is_err() {
+                owner.turn(None);
+            }
+        }
+        let (reply, frozen) = sync_channel(1);
+        send.send(Command::Freeze(Freeze { all: false, except: Default::default(), reply })).unwrap();
+        owner.turn(None);
+        frozen.try_recv().unwrap();
+        assert_eq!(owner.journal.stats().dictionaries, dictionaries, "{deletes} deletes");
+        node.stop();
+    }
+}
+
 /// A connection sends many late samples of a series, and then one more value for a time that they contain.
 #[test]
 fn the_later_value_of_a_stream_wins_even_if_the_earlier_one_is_stored_in_slices() {

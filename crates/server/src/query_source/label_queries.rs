@@ -366,8 +366,12 @@ impl LabelQueries<'_> {
         let mut bytes = Vec::new();
         for turns in self.turns() {
             let Some(selected) = turns.select_any(request.selectors)? else { continue };
-            let (mut next, mut reserved) = (0, Ok(()));
+            let (mut next, mut removed, mut reserved) = (0_u64, None, Ok(()));
             turns.until_done(|head| {
+                let now = head.exemplars_removed();
+                // those that have got smaller numbers since the last turn, and perhaps others again
+                next = next.saturating_sub(now.saturating_sub(removed.unwrap_or(now)));
+                removed = Some(now);
                 let end = next + TURN_SERIES as u64;
                 for (number, series, exemplar) in head.exemplars_from(next) {
                     if number >= end || reserved.is_err() {
@@ -388,11 +392,19 @@ impl LabelQueries<'_> {
             reserved?;
         }
         for list in all.values_mut() {
-            list.sort_by_key(|e| e.timestamp_ms);
-            list.dedup(); // replay can restore an exemplar twice
+            list.sort_by(in_order);
+            list.dedup(); // a reader may meet an exemplar again, and replay can restore one twice
         }
         Ok(all)
     }
+}
+
+/// By time. Equal exemplars are neighbours.
+fn in_order(a: &Exemplar, b: &Exemplar) -> Ordering {
+    let by_time = a.timestamp_ms.cmp(&b.timestamp_ms);
+    by_time
+        .then_with(|| a.labels.as_bytes().cmp(b.labels.as_bytes()))
+        .then_with(|| a.value.total_cmp(&b.value))
 }
 
 fn in_label_order(a: &[u8], b: &[u8]) -> Ordering {

@@ -50,7 +50,7 @@ pub(crate) async fn export(
     let selectors = Selectors::of(&params, true)?;
     wait_for_series_of(&app, &tenant).await?;
     let payer = Payer::of(&app, &app.exporting, &tenant.clone().into());
-    let pass = app.exporting.enter(payer.entrant());
+    let pass = payer.enter(&app.exporting, |peaks| &peaks.exports);
     let pass = pass.map_err(|full| payer.crowded("exports", &app.exporting, full))?;
     app.node.reads().headroom.check()?;
     let answers = payer.answers;

@@ -7,7 +7,9 @@ use super::running_queries::{CancelOnDrop, RunningQuery};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
-use crate::limits::gate::Gate;
+use crate::limits::gate::{Gate, Pass};
+use crate::limits::tenant_state::TenantState;
+use crate::limits::tenant_usage::{Peak, Peaks};
 use crate::settings::TenantSettings;
 use ::admission::gate::{Entrant, Full, Inside};
 use axum::http::StatusCode;
@@ -124,8 +126,8 @@ async fn bounded(
     let settings = app.node.overrides().current();
     let tenants = &query.description.tenants;
     let payer = Payer::of(app, &app.waiting, tenants);
-    let pass =
-        app.waiting.enter(payer.entrant()).map_err(|full| payer.crowded("queries", &app.waiting, full))?;
+    let entered = payer.enter(&app.waiting, |peaks| &peaks.queries_inside);
+    let pass = entered.map_err(|full| payer.crowded("queries", &app.waiting, full))?;
     let limits = QueryLimits {
         memory_bytes: tenants.iter().map(|tenant| share_bytes(app, settings.of(tenant))).min().unwrap_or(0),
         samples: tenants
@@ -213,7 +215,8 @@ pub(crate) struct Payer {
     pub(crate) tenant: TenantId,
     pub(crate) weight: usize,
     pub(crate) answers: Account,
-    has_data: bool,
+    /// `None` for tenants without data.
+    state: Option<Arc<TenantState>>,
 }
 
 impl Payer {
@@ -222,12 +225,22 @@ impl Payer {
         let with_data = tenants.iter().filter(|tenant| has_data_or_settings(app, tenant));
         let Some(tenant) = with_data.max_by_key(load) else {
             let answers = app.node.writes().tenants.answers_without_data().clone();
-            return Self { tenant: TenantId::without_data(), weight: 1, answers, has_data: false };
+            return Self { tenant: TenantId::without_data(), weight: 1, answers, state: None };
         };
         let settings = app.node.overrides().current();
         let weight = tenants.iter().map(|tenant| settings.of(tenant).share_weight).min().unwrap_or(1);
-        let answers = app.node.writes().tenant(tenant).answers(settings.of(tenant)).clone();
-        Self { tenant: tenant.clone(), weight, answers, has_data: true }
+        let state = app.node.writes().tenant(tenant);
+        let answers = state.answers(settings.of(tenant)).clone();
+        Self { tenant: tenant.clone(), weight, answers, state: Some(state) }
+    }
+
+    /// Enters a gate, and notes in one of the `peaks` how many requests the tenant has inside.
+    pub(crate) fn enter(&self, gate: &Gate, peak: impl FnOnce(&Peaks) -> &Peak) -> Result<Pass, Full> {
+        let pass = gate.enter(self.entrant())?;
+        if let Some(state) = &self.state {
+            peak(&state.peaks).note(pass.number as u64);
+        }
+        Ok(pass)
     }
 
     pub(crate) const fn entrant(&self) -> Entrant<'_> {
@@ -239,7 +252,7 @@ impl Payer {
     pub(crate) fn crowded(&self, what: &str, gate: &Gate, full: Full) -> ApiError {
         let limit = gate.limit();
         ApiError::unavailable(match full {
-            Full::Share(Inside { requests, .. }) if self.has_data => {
+            Full::Share(Inside { requests, .. }) if self.state.is_some() => {
                 format!(
                     "too many {what}: the tenant has {requests} running or waiting, which is its share of {limit}"
                 )

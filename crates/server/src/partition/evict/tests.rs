@@ -216,3 +216,25 @@ fn pressure_is_noticed_within_a_second() {
     small.evict_after(1);
     assert_eq!(small.series(&flood), 0);
 }
+
+/// Somebody may delete tenants all the time.
+#[test]
+fn deletes_in_a_row_let_others_be_evicted() {
+    let [flood, deleted] = tenants();
+    let mut small = SmallHead::new();
+    small.fill(&flood, 80);
+    small.clock.advance(2000);
+    let mut answers = Vec::new();
+    for _ in 0..900 {
+        while small.owner.evicting.waiting.len() < 2 {
+            let (reply, answer) = oneshot::channel();
+            let now = small.clock.instant();
+            small.owner.evicting.evict(Eviction { tenant: deleted.clone(), reply }, now);
+            answers.push(answer);
+        }
+        small.owner.evict_turn();
+        small.clock.advance(1);
+    }
+    assert_eq!(small.series(&flood), 0);
+    assert!(answers[0].try_recv().is_ok());
+}

@@ -2,6 +2,7 @@
 
 use super::buffers::Buffers;
 use super::marks::Marks;
+use super::pace::Wait;
 use super::references::References;
 use super::{Halt, known};
 use crate::partition::Context;
@@ -9,7 +10,8 @@ use crate::partition::Owner;
 use crate::partition::extras::trim_exemplars;
 use head::Partition;
 use journal::DictionaryId;
-use model::SeriesKey;
+use model::{SeriesKey, TenantId};
+use std::collections::BTreeSet;
 use std::time::Instant;
 use stdx::budget::Exhausted;
 
@@ -31,7 +33,12 @@ pub(super) struct Replay {
     pub(super) sealed: u64,
     /// Number of samples that were skipped because damage destroyed the definition of their series.
     pub(super) nameless: u64,
+    /// Number of label values that were tested for deletes of exemplars.
+    pub(super) tested: u64,
     pub(super) looked_at: Option<Instant>,
+    pub(super) memory_wait: Option<Wait>,
+    /// Tenants whose series without samples and exemplars must be evicted after replay, because exemplars were deleted.
+    pub(super) bereft: BTreeSet<TenantId>,
 }
 
 impl Replay {
@@ -52,7 +59,10 @@ impl Replay {
             samples: 0,
             sealed: 0,
             nameless: 0,
+            tested: 0,
             looked_at: None,
+            memory_wait: None,
+            bereft: BTreeSet::new(),
         })
     }
 

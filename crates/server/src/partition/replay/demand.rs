@@ -17,6 +17,7 @@ use super::{Halt, Owner};
 use head::EXEMPLARS_MAX;
 use journal::{DictionaryId, Item, Offset, Outline, Reader, RecordError};
 use model::{SeriesRef, TenantId};
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use stdx::budget::{Exhausted, Reservation};
 
@@ -61,7 +62,11 @@ pub(super) fn survey(
             Err(_) => continue,
         }
         if outline.is_deleted {
-            exemplars.0.remove(&outline.tenant);
+            exemplars.remove(&outline.tenant);
+            continue;
+        }
+        if outline.deletes_exemplars {
+            exemplars.note_delete(&outline.tenant);
             continue;
         }
         let Some(sealed) = is_sealed(&outline.tenant, entry.offset) else { continue };
@@ -80,9 +85,9 @@ pub(super) fn survey(
             }
         }
     }
-    for (tenant, ring) in &exemplars.0 {
+    for (tenant, ring) in &exemplars.rings {
         let (slots, bought) = into.of(tenant)?;
-        for (given, definition) in ring {
+        for (given, definition) in &ring.entries {
             if slots.definition(*given) == *definition {
                 slots.note_use(*given, bought)?;
             }
@@ -91,42 +96,111 @@ pub(super) fn survey(
     Ok(())
 }
 
+/// Limit on what deletes add to the rings of all tenants, about half a MiB, besides the first delete of each tenant.
+const ADDED_MAX: usize = 6 * EXEMPLARS_MAX;
+
+/// A full ring drops what is not needed only if it has got a quarter of its limit since it did so, so that sorting takes little time.
+const UNNEEDED_SHARE: usize = 4;
+
 /// The newest exemplars of each tenant in records whose samples are in tables. Exemplars are not in tables, so their
 /// series must be restored.
 #[derive(Debug, Default)]
-struct Exemplars(HashMap<TenantId, Ring>);
+struct Exemplars {
+    rings: HashMap<TenantId, Ring>,
+    /// What deletes have added to the limits of all rings, besides the first delete of each tenant.
+    added: usize,
+}
 
-/// For each exemplar, the reference of its series and the number of the record that defines the series.
-type Ring = VecDeque<(SeriesRef, u32)>;
+#[derive(Debug)]
+struct Ring {
+    /// For each exemplar, the reference of its series and the number of the record that defines the series.
+    entries: VecDeque<(SeriesRef, u32)>,
+    /// As many exemplars as the head may have got since it got the oldest one that it keeps: as many as it keeps at a time,
+    /// and as many again for each delete, which made room for them, but see [`ADDED_MAX`]. Deletes may have made room for more.
+    /// So after a delete, entries that are not needed are dropped first: series that get exemplars again and again, which are
+    /// deleted each time, must not drop the exemplars of others.
+    limit: usize,
+    /// Number of entries that were pushed since those that are not needed were dropped.
+    pushed: usize,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self { entries: VecDeque::new(), limit: EXEMPLARS_MAX, pushed: 0 }
+    }
+}
 
 impl Exemplars {
-    /// Adds the exemplars of a record. If there are as many as a head keeps, or memory runs out, the oldest are
-    /// dropped.
+    /// Adds the exemplars of a record. If there are as many as the limit, or memory runs out, repeats or the oldest are dropped.
     fn push(&mut self, outline: &Outline, slots: &Slots, memory: &mut Reservation) {
         if outline.exemplars.is_empty() {
             return;
         }
-        let ring = self.0.entry(outline.tenant.clone()).or_default();
+        let ring = self.rings.entry(outline.tenant.clone()).or_default();
         for given in &outline.exemplars {
-            if ring.len() == ring.capacity() && grow(ring, memory).is_err() {
-                ring.pop_front();
+            if ring.entries.len() == ring.entries.capacity() && ring.grow(slots, memory).is_err() {
+                ring.entries.pop_front();
             }
-            if ring.len() < ring.capacity() {
-                ring.push_back((*given, slots.definition(*given)));
+            if ring.entries.len() < ring.entries.capacity() {
+                ring.entries.push_back((*given, slots.definition(*given)));
+                ring.pushed += 1;
             }
+        }
+    }
+
+    fn remove(&mut self, tenant: &TenantId) {
+        if let Some(ring) = self.rings.remove(tenant) {
+            self.added -= ring.limit.saturating_sub(2 * EXEMPLARS_MAX);
+        }
+    }
+
+    /// Exemplars were deleted, it is unknown which. Those of other series must be restored, even if more exemplars follow
+    /// than the head keeps together with those that were deleted. Series that are then not needed are evicted after replay.
+    fn note_delete(&mut self, tenant: &TenantId) {
+        if let Some(ring) = self.rings.get_mut(tenant) {
+            let is_first = ring.limit == EXEMPLARS_MAX;
+            let more = if is_first { EXEMPLARS_MAX } else { EXEMPLARS_MAX.min(ADDED_MAX - self.added) };
+            ring.limit += more;
+            self.added += if is_first { 0 } else { more };
         }
     }
 }
 
-/// Doubles the ring's capacity, up to the number of exemplars that a head keeps. At this number, drops the oldest
-/// exemplar instead.
-fn grow(ring: &mut Ring, memory: &mut Reservation) -> Result<(), Exhausted> {
-    let more = ring.capacity().max(64).min(EXEMPLARS_MAX.saturating_sub(ring.len()));
-    if more == 0 {
-        ring.pop_front();
-        return Ok(());
+impl Ring {
+    /// Doubles the capacity, up to the limit. At the limit, drops what is not needed or the oldest exemplar instead.
+    fn grow(&mut self, slots: &Slots, memory: &mut Reservation) -> Result<(), Exhausted> {
+        let len = self.entries.len();
+        let more = len.max(64).min(self.limit.saturating_sub(len));
+        if more > 0 {
+            memory.resize(memory.bytes() + (more * size_of::<(SeriesRef, u32)>()) as u64)?;
+            self.entries.reserve_exact(more);
+            return Ok(());
+        }
+        // without deletes, the head has dropped the exemplars that no longer fit, whether or not later ones are repeats
+        let has_deletes = self.limit > EXEMPLARS_MAX;
+        if has_deletes && self.pushed >= self.limit / UNNEEDED_SHARE {
+            self.drop_unneeded(slots, memory)?;
+        }
+        if self.entries.len() >= self.limit {
+            self.entries.pop_front();
+        }
+        Ok(())
     }
-    memory.resize(memory.bytes() + (more * size_of::<(SeriesRef, u32)>()) as u64)?;
-    ring.reserve_exact(more);
-    Ok(())
+
+    /// Drops entries of series whose reference was given to another one, because the head has evicted them with their exemplars.
+    /// Also drops entries that are repeated by later ones, which is all that restoring their series needs.
+    fn drop_unneeded(&mut self, slots: &Slots, memory: &mut Reservation) -> Result<(), Exhausted> {
+        self.entries.retain(|(given, definition)| slots.definition(*given) == *definition);
+        let held_bytes = memory.bytes();
+        memory.resize(held_bytes + (self.entries.len() * size_of::<((SeriesRef, u32), u32)>()) as u64)?;
+        let mut newest: Vec<_> = self.entries.iter().copied().zip(0u32..).collect();
+        newest.sort_unstable_by_key(|(entry, position)| (*entry, Reverse(*position)));
+        newest.dedup_by_key(|(entry, _)| *entry);
+        newest.sort_unstable_by_key(|(_, position)| *position);
+        self.entries.clear();
+        self.entries.extend(newest.into_iter().map(|(entry, _)| entry));
+        self.pushed = 0;
+        memory.resize(held_bytes).expect("BUG: a reservation cannot shrink");
+        Ok(())
+    }
 }

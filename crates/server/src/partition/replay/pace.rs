@@ -15,14 +15,32 @@ use crate::partition::{Command, Freeze, Sealed};
 use admission::watermarks;
 use head::{Evicted, Idle};
 use journal::Offset;
+use model::TenantId;
 use std::time::{Duration, Instant};
 
 const ROOM_POLL: Duration = Duration::from_millis(20);
 
 const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
 
+/// While replay waits for memory that others use, it tries again at this interval.
+const MEMORY_RETRY: Duration = Duration::from_secs(1);
+
 /// Series that are not needed are evicted at most this often, because each eviction reads the dictionary to its end.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Wait {
+    /// Number of records replayed when it began. A later wait for memory with the same number continues it.
+    records: u64,
+    began: Instant,
+    logged: Option<Instant>,
+}
+
+impl Wait {
+    const fn of(replay: &Replay, began: Instant) -> Self {
+        Self { records: replay.records, began, logged: None }
+    }
+}
 
 impl Owner {
     /// Called before the record at `next`. Handles commands of the sealer, and waits while the heads are full.
@@ -31,19 +49,27 @@ impl Owner {
         if self.has_room(replay) {
             return Ok(());
         }
-        self.wait_for(replay, next, Self::heads_are_full, |owner, replay| {
+        let mut wait = Wait::of(replay, self.context.clock.instant());
+        self.wait_for(replay, next, &mut wait, Self::heads_are_full, |owner, replay| {
             owner.make_room(replay, next)?;
             Ok(owner.has_room(replay))
         })
     }
 
-    /// Waits until the replay of another partition gives back memory of the account `replay`.
+    /// Waits until the replay of another partition gives back memory of the account `replay`, but not longer than
+    /// [`MEMORY_RETRY`], because it may have done so before this call. The caller tries again, and may call this again.
     pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
-        let used_bytes = self.context.replay.used_bytes();
-        let others_gave_back =
-            move |owner: &mut Self, _: &mut Replay| Ok(owner.context.replay.used_bytes() < used_bytes);
+        let (used_bytes, now) = (self.context.replay.used_bytes(), self.context.clock.instant());
+        let others_may_have_given_back = move |owner: &mut Self, _: &mut Replay| {
+            let is_due = owner.context.clock.instant().duration_since(now) >= MEMORY_RETRY;
+            Ok(is_due || owner.context.replay.used_bytes() < used_bytes)
+        };
+        let earlier = replay.memory_wait.take().filter(|wait| wait.records == replay.records);
+        let mut wait = earlier.unwrap_or_else(|| Wait::of(replay, now));
         let why = |_: &Self| "replay waits for memory that the replay of other partitions uses".to_owned();
-        self.wait_for(replay, next, why, others_gave_back)
+        self.wait_for(replay, next, &mut wait, why, others_may_have_given_back)?;
+        replay.memory_wait = Some(wait);
+        Ok(())
     }
 
     /// Waits for at least one interval, and then until `is_over` returns true. The reason is logged and shown as the
@@ -52,11 +78,10 @@ impl Owner {
         &mut self,
         replay: &mut Replay,
         next: Offset,
+        wait: &mut Wait,
         why: impl Fn(&Self) -> String,
         mut is_over: impl FnMut(&mut Self, &mut Replay) -> Result<bool, Halt>,
     ) -> Result<(), Halt> {
-        let began = self.context.clock.instant();
-        let mut logged: Option<Instant> = None;
         loop {
             self.context.pause.pause(ROOM_POLL);
             self.hear(replay, next)?;
@@ -65,10 +90,14 @@ impl Owner {
                 return Ok(());
             }
             let now = self.context.clock.instant();
-            if logged.is_none_or(|at| now.duration_since(at) >= ROOM_WAIT_LOGGED) {
-                logged = Some(now);
+            let logs = wait.logged.is_none_or(|at| now.duration_since(at) >= ROOM_WAIT_LOGGED);
+            if logs || self.partition.trouble.lock().is_empty() {
                 let trouble = why(self);
-                tracing::warn!(partition = self.number, waited = ?now.duration_since(began), "{trouble}");
+                if logs {
+                    wait.logged = Some(now);
+                    let waited = now.duration_since(wait.began);
+                    tracing::warn!(partition = self.number, ?waited, "{trouble}");
+                }
                 *self.partition.trouble.lock() = trouble;
             }
         }
@@ -91,7 +120,7 @@ impl Owner {
         !self.context.heads.is_filled_to(percent)
     }
 
-    fn hear(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
+    pub(super) fn hear(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Stop => return Err(Halt::Stopped),
@@ -109,7 +138,8 @@ impl Owner {
                 | Command::Discard(..)
                 | Command::Relocate(_)
                 | Command::Truncate(_)
-                | Command::DeleteTenant(_) => {}
+                | Command::DeleteTenant(_)
+                | Command::DeleteSeries(_) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
             }
         }
@@ -143,6 +173,28 @@ impl Owner {
         }
         self.evict_unneeded(replay, &rest);
         Ok(())
+    }
+
+    /// Evicts series that were restored only for exemplars that the head does not have any more, of tenants some of whose
+    /// exemplars were deleted. Lists would name deleted series. Nobody holds a pin, because requests wait for replay.
+    pub(super) fn evict_bereft(&self, replay: &Replay) {
+        if replay.bereft.is_empty() {
+            return;
+        }
+        let (head, now_s) = (&self.partition.head, replay.seen_s + 1);
+        head.write().see_exemplars(now_s);
+        let idle = Idle { retire_before_s: 0, evict_before_s: now_s };
+        let evicted = loop {
+            let is_bereft = |tenant: &TenantId| replay.bereft.contains(tenant);
+            let evicted = head.write().evict_turn_of(|_| idle, is_bereft, |_, _| {});
+            if let Evicted::Done(count) = evicted {
+                break count;
+            }
+        };
+        let mut partition = head.write();
+        partition.see_exemplars(replay.seen_s);
+        self.partition.grew(partition.take_change());
+        self.context.metrics.series_evicted.add(evicted);
     }
 
     fn evict_unneeded(&self, replay: &mut Replay, rest: &References) {

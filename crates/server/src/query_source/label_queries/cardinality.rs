@@ -97,7 +97,7 @@ impl LabelQueries<'_> {
             value_bytes_by_name.push((name.clone(), bytes));
         }
         Ok(Cardinality {
-            series: sum(&all, TenantHead::series_count)?,
+            series: sum(&all, TenantHead::listed_count)?,
             label_pairs: distinct_pairs(&all)?,
             series_by_metric: largest_of(series_by_metric, limit),
             series_by_pair: largest_of(series_by_pair, limit),
@@ -137,7 +137,7 @@ impl LabelQueries<'_> {
     }
 
     pub(crate) fn series_count(&self) -> Result<u64, Refusal> {
-        Ok(sum(&self.turns().collect::<Vec<_>>(), TenantHead::series_count)?)
+        Ok(sum(&self.turns().collect::<Vec<_>>(), TenantHead::listed_count)?)
     }
 
     fn largest(

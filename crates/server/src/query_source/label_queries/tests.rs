@@ -6,12 +6,13 @@ use crate::query_source::Source;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_days};
 use crate::write_path::tests::{write, write_series};
-use model::ErrorKind;
+use model::{ErrorKind, SeriesKey};
 use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;
 use query::MatchOp;
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use stdx::clock::{Clock, SystemClock};
 
 /// Runs `list` on a blocking thread. It may use `memory_bytes`, which is checked.
@@ -323,6 +324,68 @@ async fn details_have_the_times_of_the_newest_samples_wherever_they_are() {
             assert_eq!(details(&after, count), page.collect::<Vec<_>>());
         })
         .await;
+    }
+    stop(node).await;
+}
+
+fn delete_exemplars(node: &Node, series: &[SeriesRef]) {
+    let mut head = node.reads().partitions[0].head.write();
+    let series = series.iter().map(|series| series.0).collect();
+    head.delete_exemplars(&TenantId::anonymous(), &series, TimeRange::ALL);
+    head.take_change(); // the test does not count memory
+}
+
+/// Deletes the exemplars of a series when it is asked for the given time, between the turns of a reader.
+#[derive(Debug)]
+struct Deletes {
+    node: Node,
+    series: SeriesRef,
+    left: AtomicU64,
+}
+
+impl Interrupt for Deletes {
+    fn is_set(&self) -> bool {
+        if self.left.fetch_sub(1, Relaxed) == 1 {
+            delete_exemplars(&self.node, &[self.series]);
+        }
+        false
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exemplars_are_listed_during_a_delete_of_others() {
+    const COUNT: i64 = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |_| ()).await;
+    let (tenant, usage) = (TenantId::anonymous(), Usage::default());
+    let [gone, stays] = ["gone", "stays"].map(|name| {
+        let labels = Labels::from_pairs(&[("__name__", name)]);
+        let mut partition = node.reads().partitions[0].head.write();
+        let key = SeriesKey::of(labels.as_bytes(), node.reads().seed);
+        partition.tenant_mut(&tenant).create(key, labels.as_ref())
+    });
+    let put = |series: SeriesRef| {
+        let exemplar = |at_ms| Exemplar { labels: Labels::empty(), timestamp_ms: at_ms, value: 1.0 };
+        let all = (0..COUNT).map(|at_ms| (series, exemplar(at_ms)));
+        node.reads().partitions[0].head.write().put_exemplars(&tenant, all, node.reads().steady_s());
+    };
+    for question in 1..12 {
+        delete_exemplars(&node, &[gone, stays]);
+        put(gone);
+        put(stays);
+        let canceled = Arc::new(Deletes { node: node.clone(), series: gone, left: AtomicU64::new(question) });
+        let label_queries = LabelQueries {
+            context: node.reads(),
+            tenant: &tenant,
+            canceled,
+            memory_bytes: 1 << 20,
+            usage: &usage,
+        };
+        let selectors = [query::parse_selector("{__name__=~\"gone|stays\"}").unwrap()];
+        let request = LabelRequest { selectors: &selectors, ..all(usize::MAX) };
+        let found = label_queries.exemplars(&request).unwrap();
+        let of_stays = &found[&Labels::from_pairs(&[("__name__", "stays")])];
+        assert!(of_stays.iter().map(|e| e.timestamp_ms).eq(0..COUNT), "question {question}");
     }
     stop(node).await;
 }
