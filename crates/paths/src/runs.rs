@@ -59,7 +59,8 @@ impl Runs {
         Ok(true)
     }
 
-    /// Plans the next merge, which may take long.
+    /// Returns the next merge, if one is due. It may take long, so the caller runs it without the lock of the list, and then
+    /// calls [`Self::replace`].
     pub fn plan(&self) -> Option<Merge> {
         let (at, _) = self.due()?;
         Some(Merge { runs: [Arc::clone(&self.0[at]), Arc::clone(&self.0[at + 1])] })

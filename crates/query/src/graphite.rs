@@ -97,7 +97,7 @@ pub struct Options<'a> {
     /// Number of points for which the client has room. Functions may use it; the answer is not consolidated yet,
     /// see [`consolidate::fit`].
     pub max_data_points: Option<u64>,
-    /// Values for variables, also for targets that a function builds.
+    /// Values for the variables of `template`. They also apply to targets that functions build.
     pub variables: &'a Variables,
     /// Maximum number of values held at once, at 16 bytes each.
     pub samples_max: u64,

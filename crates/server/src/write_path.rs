@@ -176,8 +176,8 @@ impl GivenBack {
         Refusal::busy("memory", message)
     }
 
-    /// The points of the batch, as those of series that may not exist. `None` if rules may still change these series, or if the node
-    /// has no memory. That of the tenant may be short, for which reason the points were refused.
+    /// The points of the batch, as those of series that may not exist. `None` if rules may still change these series, or if there is no
+    /// memory. It is the node's memory, because the points may have been refused for lack of the tenant's.
     pub(crate) fn to_new(&self, context: &Context, tenant: &TenantId) -> Option<NewSamples> {
         if context.ingest.list_of(tenant).is_some() {
             return None;

@@ -15,7 +15,7 @@ const DAY_S: i64 = 24 * HOUR_S;
 /// Longest offset: a thousand years.
 const OFFSET_S_MAX: i64 = 1000 * 365 * DAY_S;
 
-/// Longest text that is parsed. The longest one that means something has fifty bytes.
+/// Limit on the bytes of a text. Useful ones have up to fifty.
 const TEXT_BYTES_MAX: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -110,7 +110,7 @@ impl<'a> Evaluator<'a> {
         sink: &mut Sink<'_>,
     ) -> Result<(), QueryError> {
         let function = invocation.function;
-        // also ends a chain of functions in which each one works for long
+        // a canceled query ends at the next series of any function, even if each function of a chain takes long
         (function.run)(&Call::new(self, invocation, context, order), &mut |series| {
             self.meter.check()?;
             name::check(function.name, &series)?;
@@ -156,7 +156,7 @@ impl<'a> Evaluator<'a> {
             && !glob.is_literal()
         {
             match Matcher::glob_list_bytes(glob) {
-                // the list may be short, and without it the query only takes longer, so it leaves room for series
+                // half of the memory is left for series: the list may be short, and without it the query only takes longer
                 0 => {
                     list_bytes_max = self.options.listed_bytes.min(self.meter.left_bytes() / 2);
                     listed.add_bytes(list_bytes_max as usize)?;

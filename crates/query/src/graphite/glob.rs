@@ -114,7 +114,7 @@ impl Glob {
 
     /// All paths that match, sorted, if there are at most `count_max` and their texts take at most `bytes_max`.
     pub fn literals(&self, count_max: usize, bytes_max: usize) -> Option<Vec<String>> {
-        // a short glob can stand for gigabytes, so this is known before the list is built
+        // a short glob can stand for gigabytes of paths, so their size is checked before the list is built
         self.literals_size().filter(|(count, bytes)| *count <= count_max && *bytes <= bytes_max)?;
         let mut paths = vec![String::new()];
         for (i, segment) in self.segments.iter().enumerate() {

@@ -100,10 +100,10 @@ pub struct Slots<'a> {
 #[derive(Debug)]
 struct Filling {
     step_s: i64,
-    /// Number of values of the archive before that make a value of this one.
+    /// Number of values of the next finer archive in a slot of this one.
     ratio: usize,
     start_s: i64,
-    /// Values of the archive before. In the finest archive, only the last sample.
+    /// Values of the next finer archive in the slot. In the finest archive, the slot's last sample.
     known: Vec<f64>,
     is_lone: bool,
     /// True if the last slot that had a value was lone, or if there was none yet.

@@ -4,7 +4,7 @@ use crate::allowance::Allowance;
 use crate::matcher::{MatchOp, Matcher};
 use model::labels::METRIC_NAME;
 
-/// The tag under which Graphite has the metric name.
+/// Graphite's tag for the metric name.
 pub const NAME_TAG: &str = "name";
 
 /// The label of a tag.
@@ -17,15 +17,15 @@ pub fn tag_of(label: &str) -> &str {
     if label == METRIC_NAME { NAME_TAG } else { label }
 }
 
-/// Writes the full name of a tagged series: `name;k=v`. Tags come sorted by name. They are written in the order of carbon,
-/// which compares the texts `k=v`, so that `dc1=a` comes before `dc=b`.
+/// Writes the full name of a tagged series: `name;k=v`. `tags` must be sorted by name. They are written in carbon's order,
+/// which is that of the texts `k=v`: `dc1=a` comes before `dc=b`.
 pub fn write_full_name<'a>(
     out: &mut String,
     name: &str,
     tags: impl Iterator<Item = (&'a str, &'a str)> + Clone,
 ) {
     out.push_str(name);
-    // the two orders differ only after a tag with which the next one begins
+    // the two orders can differ only where the name of a tag begins with the name before it
     let is_before = |tag: &str, next: &str| {
         next.strip_prefix(tag).is_some_and(|rest| rest.as_bytes().first().is_some_and(|byte| *byte < b'='))
     };

@@ -30,7 +30,7 @@ fn names_that_a_glob_lists_are_charged() {
     store.check("a.{7,8}", &[("a.7", &[1.0])]);
 }
 
-/// Of a glob with wildcards, nobody knows how many names it matches before they are listed.
+/// Nobody knows how many names a glob with wildcards matches before they are listed.
 #[test]
 fn names_that_match_wildcards_are_charged_as_far_as_they_are_listed() {
     let mut store = Store::new().with("a.7", &[1.0; 900]);

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-/// Values of a segment. Computing so few takes about as long as a lock may be held.
+/// Number of values in a segment. A quantile of this many is computed in about the time for which a lock may be held.
 const SEGMENT: usize = 4096;
 
 const SEGMENT_BYTES: usize = SEGMENT * size_of::<f64>();
@@ -26,7 +26,7 @@ pub(super) struct Samples {
     open: Vec<f64>,
 }
 
-/// A quantile of very many values, to be computed.
+/// The values of an interval that has too many for a quantile to be computed under a lock. Full segments are shared, not copied.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     quantile: f64,

@@ -34,7 +34,8 @@ pub(super) fn parse(text: &str, now_s: i64, time_zone: &TimeZone) -> Result<i64,
     seconds_of(date.to_datetime(time), time_zone)
 }
 
-/// Of a time that clocks show twice, the later is meant. If clocks skip the time, it counts from the time before.
+/// Seconds since 1970 at which clocks show `time`. If they show it twice, the second time counts. If they skip it, it is later by
+/// what they skip: when clocks go from 2:00 to 3:00, 2:30 means 3:30.
 fn seconds_of(time: DateTime, time_zone: &TimeZone) -> Result<i64, String> {
     let zoned = time_zone.to_ambiguous_timestamp(time).later();
     zoned.map(Timestamp::as_second).map_err(|_| "the time is out of range".to_owned())

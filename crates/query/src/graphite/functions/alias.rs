@@ -128,8 +128,8 @@ fn substitute(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     })
 }
 
-/// Replaces what the argument `search` matches by the argument `replace`. As in graphite-web, they are parsed only if
-/// there is a series.
+/// Replaces matches of the argument `search` with the argument `replace`. As in graphite-web, the two arguments are parsed,
+/// and can be wrong, only if there is a series.
 struct Names<'c> {
     call: &'c Call<'c>,
     parsed: Option<(Pattern<'c>, Replacement)>,

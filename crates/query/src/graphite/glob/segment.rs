@@ -184,7 +184,8 @@ impl Token {
         }
     }
 
-    /// Returns the text after what the token matches at the beginning of `text`.
+    /// Returns the rest of a text that begins with the token, or `None` if it does not begin with it. A `*` takes nothing here:
+    /// [`Pattern::matches`] makes it longer.
     fn take<'t>(&self, text: &'t str) -> Option<&'t str> {
         match self {
             Self::Text(expected) => text.strip_prefix(expected.as_str()),

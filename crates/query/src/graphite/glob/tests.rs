@@ -25,7 +25,8 @@ fn paths_match_as_a_whole() {
     check("ä?.ö*", &["äé.ö", "äx.öx"], &["ä.ö"]);
 }
 
-/// Without a limit on retries, this would take as many steps as there are ways to choose seven of 8,000 nodes.
+/// Only the last `**` is tried with more nodes. If each of them were, this would take as many steps as there are ways to choose
+/// seven of 8,000 nodes.
 #[test]
 fn many_nodes_for_any_depth_take_little_time() {
     let matches =
@@ -64,7 +65,7 @@ fn any_depth_is_matched_like_all_its_replacements() {
     assert!(found > 1000, "{found} matches");
 }
 
-/// Is set when it is asked the third time.
+/// An interrupt that is set from the third question on.
 #[derive(Debug, Default)]
 struct Third(AtomicUsize);
 

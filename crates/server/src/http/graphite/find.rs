@@ -88,7 +88,7 @@ impl Request {
             (None, Some(_)) => return Err(ApiError::bad_data("Required parameter 'query' is empty").into()),
             (None, None) => return Err(ApiError::bad_data("Missing required parameter 'query'").into()),
         };
-        // before it is copied, level by level, and before it waits
+        // a query that is too long is refused before it is copied, and before the request waits for its turn
         Pattern::check_length(&query).map_err(invalid)?;
         let format = match params.get("format").unwrap_or("treejson") {
             "treejson" => Format::TreeJson,
@@ -124,7 +124,7 @@ impl Request {
         }
     }
 
-    /// A completer completes the last level, and levels that are followed by two dots.
+    /// The pattern to search for. For a completer, the last level and each level before two dots end with `*`.
     fn expanded_query(&self) -> String {
         if self.format != Format::Completer {
             return self.query.to_string();
@@ -269,7 +269,7 @@ impl Request {
     }
 }
 
-/// Writes braces around the levels that list names.
+/// Puts braces around the levels of a query that are lists of names: `a,b` becomes `{a,b}`.
 fn with_variants(query: &str) -> String {
     let mut out = String::with_capacity(query.len());
     for (number, part) in query.split('.').enumerate() {

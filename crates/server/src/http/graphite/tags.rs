@@ -421,7 +421,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Is set from the question `last` on.
+    /// An interrupt that is set from question number `last` on.
     #[derive(Debug)]
     struct Questions {
         asked: AtomicUsize,
@@ -466,7 +466,7 @@ mod tests {
         check("a;=b", None);
         check("a;b=1;b=2", None);
         check("a;name=b", None);
-        // more than a series can have
+        // a series has at most 128 labels, with its name
         let tags = |count: usize| (100..100 + count).map(|i| format!(";t{i}=v")).collect::<String>();
         check(&format!("a{}", tags(127)), Some(&format!("a{}", tags(127))));
         check(&format!("a{}", tags(128)), None);

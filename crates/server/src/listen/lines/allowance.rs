@@ -1,14 +1,14 @@
-//! Time that a sender's other tenants may be kept waiting for one of them.
+//! Limits the time for which one tenant of a sender keeps the sender's other tenants waiting.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// At most `most` at once, and 1/`part` of all time.
+/// An allowance of time: at most `most` at once, and at most 1/`part` of all time in the long run.
 #[derive(Debug)]
 pub(super) struct Allowance {
     most: Duration,
     part: u32,
-    /// When `most` may be used again.
+    /// When all of `most` may be used again, if nothing is used until then.
     full_at: Instant,
 }
 
@@ -21,7 +21,7 @@ impl Allowance {
         self.most.saturating_sub(self.full_at.saturating_duration_since(now) / self.part)
     }
 
-    /// What was used may be more than what was left. Then it takes longer until something is left again.
+    /// Records a use. It may be longer than what was left. Then it takes longer until something is left again.
     pub(super) fn take(&mut self, used: Duration, now: Instant) {
         self.full_at = self.full_at.max(now) + used * self.part;
     }

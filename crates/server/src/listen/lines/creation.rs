@@ -35,8 +35,9 @@ pub(super) const FINAL: [&str; 5] =
 /// while it is written.
 const CHUNK_PART: u64 = 16;
 
-/// Limit on the time that a body waits until queued points of known series are stored, for all its tenants together. A commit takes
-/// less. If it takes longer, the points cannot be stored now, and other known series must not wait for them.
+/// How long bodies wait, at once, until queued points of known series are stored. A commit takes less. If it takes longer, the points
+/// cannot be stored now, and other known series must not wait for them. So on a connection of many tenants, these waits take at most
+/// 1/`CATCH_UP_PART` of the time.
 const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
 const CATCH_UP_PART: u32 = 4;
 
@@ -60,7 +61,8 @@ impl Creation {
         Self { context, queue, drops, metrics }
     }
 
-    /// Queues points of new series. If there is no room, they are dropped.
+    /// Queues points of series that do not exist yet, or that are `expected` to exist but cannot be written now. If there is no
+    /// room, the points are dropped.
     pub(super) fn queue(self: &Arc<Self>, source: &Source, new: &NewSamples, expected: Expected) {
         let Source { principal, sender, ticket, .. } = source;
         let settings = self.context.overrides.current();
@@ -138,8 +140,8 @@ impl Creation {
         Most { series, bytes }
     }
 
-    /// Waits briefly until points of the tenant's known series are stored that wait for earlier points. Senders do this
-    /// before they send more; otherwise, the points of a series could come so fast that it never leaves the queue.
+    /// Waits until queued points of the tenant's known series are stored, but not longer than `wait` allows. Senders do this before they
+    /// send more; otherwise, the points of a series could come so fast that it never leaves the queue.
     pub(super) async fn let_known_catch_up(&self, tenant: &TenantId, wait: &mut Allowance) {
         let began = Instant::now();
         let left = wait.left(began);
@@ -150,7 +152,7 @@ impl Creation {
         }
     }
 
-    /// What a sender may use to [let known series catch up](Self::let_known_catch_up).
+    /// The time that a sender may spend to [let known series catch up](Self::let_known_catch_up).
     pub(super) fn catch_up() -> Allowance {
         Allowance::new(CATCH_UP_WAIT, CATCH_UP_PART)
     }

@@ -100,10 +100,10 @@ pub(super) struct Source {
     pub(super) origin: Origin,
 }
 
-/// Reasons of refusals that wait for requests in progress, which may be other bodies of the same sender.
+/// Reasons of refusals that last until requests in progress end, which may be other bodies of the same sender.
 pub(super) const OF_REQUESTS: [&str; 3] = ["concurrent_writes", "inflight_requests", "memory"];
 
-/// Reasons of refusals that wait for the creation of series.
+/// Reasons of refusals that only points of new series get.
 const OF_CREATION: [&str; 2] = ["creating_requests", "new_series_rate"];
 
 /// What to do after a refusal.
@@ -192,8 +192,8 @@ impl Intake {
         Ok(self.queue(source, attempts, sent, new))
     }
 
-    /// Queues points of new series, except those that an earlier attempt queued: they are there, in order. A series may have
-    /// others now: points that a computed series would have taken before.
+    /// Queues points of new series, except those that an earlier attempt queued, which have their place in the order. This attempt
+    /// may find further points of the same series: in an earlier attempt, a computed series would have taken them.
     fn queue(&self, source: &Source, attempts: &mut Attempts, sent: Sent, mut new: NewSamples) -> Sent {
         attempts.counted.samples = true;
         attempts.leave_out_queued(&mut new);
@@ -294,7 +294,8 @@ impl Intake {
     }
 
     /// Stores points that a computed series took from a body and cannot have any more. They are few and rare, so the sender waits,
-    /// also for the creation of their series. If this would stop other tenants, they are queued.
+    /// also for the creation of their series. If this would stop other tenants, they are queued, or else dropped like other points of
+    /// a tenant above its limits.
     async fn store_given_back(&self, source: &Source, given_back: &GivenBack) {
         if given_back.lost > 0 {
             self.refused(source, given_back.lost, &given_back.refusal());
@@ -310,7 +311,7 @@ impl Intake {
                     return;
                 }
                 Err(Unwritten { refusal, .. }) => {
-                    // some of the series may be new
+                    // some of the series may be new, and `next` would wait for their creation, even if it is never allowed
                     if FINAL.contains(&refusal.reason) {
                         break refusal;
                     }
@@ -330,8 +331,9 @@ impl Intake {
         self.refused(source, given_back.points(), &refusal);
     }
 
-    /// Queues points that were refused for now, behind which later points of their series wait. Returns false if the sender must wait
-    /// instead: if this stops nobody else, if rules may still change the series, or if there is no memory.
+    /// Queues points that were refused for now. Later points of their series wait behind them. Returns false if the points are not
+    /// queued: because the sender can wait without stopping other tenants, because they can never be stored, because rules may still
+    /// change the series, or because there is no memory.
     fn queue_given_back(&self, source: &Source, given_back: &GivenBack, refusal: &Refusal) -> bool {
         if !source.has_many_tenants || source.is_in_lane || !refusal.is_temporary() {
             return false;
@@ -384,7 +386,7 @@ fn next(refusal: &Refusal, has_many_tenants: bool, is_in_lane: bool) -> Next {
         }
         // one tenant must not stop the others
         _ if has_many_tenants && refusal.is_of_tenant => Next::GiveUp,
-        // this asks only for another attempt
+        // the body only has to be decoded again
         _ if refusal.reason == "ingest_rules" => Next::Retry(MEMORY_WAIT),
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,

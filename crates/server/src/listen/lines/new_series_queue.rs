@@ -1,4 +1,5 @@
-//! Points of series that do not exist yet, until the series are created.
+//! Points of series that do not exist yet, until the series are created. Also points of known series that cannot be stored now, if
+//! their sender must not wait for them ([`Expected::Known`]).
 //!
 //! Creating a series costs much more than storing a point, so points of new series must not delay points of known
 //! series. The queue is not durable. Its memory is part of the account `inflight`, of which each tenant may use a share.
@@ -7,7 +8,8 @@
 //! ```text
 //!   push ─┬─ first points of a series ──────▶ order ─┐
 //!         ├─ more points ─▶ the same entry           ├─▶ take ─▶ chunk: in creation ─▶ dropped: stored, or lost
-//!         └─ points of a series in creation ─▶ known ─┘
+//!         └─ points of a series in creation,         │
+//!            or of a known series ──────────▶ known ─┘
 //! ```
 //!
 //! A series stays in the queue until its points are stored. Points that arrive meanwhile join them
@@ -123,11 +125,12 @@ pub(crate) struct Queued {
     pub(crate) since: Option<Instant>,
 }
 
-/// What is expected of series that are queued.
+/// Whether series that are queued are expected to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     New,
-    /// They need not wait for their creation. If one does not exist, all of them do.
+    /// The points do not wait for new series. If a series does not exist after all, the points that are written together with it
+    /// wait for its creation.
     Known,
 }
 

@@ -44,9 +44,9 @@ const BODIES_MAX: usize = 4;
 /// Wait before the next attempt, if there is no memory.
 pub(super) const MEMORY_WAIT: Duration = Duration::from_millis(50);
 
-/// How long bodies wait for what other requests of their tenants hold, which usually takes less. Otherwise, points of many tenants
-/// would be dropped for the load of a moment. As one tenant must not stop the others, this comes back only by
-/// 1/`OWN_WAIT_PART` of the time.
+/// How long bodies wait, at once, for memory and places that other requests of their tenants hold. Usually, these are given back
+/// sooner. Without this wait, a short peak of load would drop points of connections with many tenants. As one tenant must not stop the
+/// others, these waits take at most 1/`OWN_WAIT_PART` of the time.
 const OWN_WAIT: Duration = Duration::from_millis(100);
 const OWN_WAIT_PART: u32 = 8;
 const OWN_POLL: Duration = Duration::from_millis(10);
@@ -57,8 +57,9 @@ pub(super) struct Writer {
     pub(super) source: Source,
     /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
-    /// For waits for earlier points of new series. Bodies may have many tenants, with such points that cannot be stored.
+    /// Limits the waits for queued points, for all tenants of the sender together: the points of many may be queued and not storable.
     catch_up: Allowance,
+    /// Limits the waits for what other requests of a tenant hold, for all tenants of the sender together.
     own_wait: Allowance,
     /// Bodies of tenants whose rules take long, if the sender's points belong to many tenants.
     lanes: Lanes,
@@ -119,8 +120,8 @@ impl Writer {
         }
     }
 
-    /// Writes the bodies of a tenant that are in flight again, because points of a body before them may have been stored only now.
-    /// Those of other tenants have other series. They may be stored already, and must not be refused now.
+    /// Writes again those bodies of a tenant that are in flight, because points of a body before them may have been stored or queued
+    /// only now. Bodies of other tenants have other series. They may be stored already, and a second attempt could be refused.
     async fn write_all_again(&mut self, tenant: &TenantId) {
         let mut others = VecDeque::new();
         while let Some(sending) = self.bodies.pop_front() {
@@ -133,7 +134,7 @@ impl Writer {
             attempts.forget_queued();
             match (self.intake.write_again(&source, &body, &mut attempts).await, first) {
                 (Ok(outcome), _) => _ = self.intake.stored(&source, &body, outcome).await,
-                // it is durable already, and the others must not wait for its order
+                // the body is durable already, and other tenants must not wait until its points are in order
                 (Err(refusal), Ok(Ok(outcome))) if source.has_many_tenants && refusal.is_of_tenant => {
                     self.intake.stored(&source, &body, outcome).await;
                 }
@@ -216,7 +217,7 @@ impl Writer {
 
     /// Submits a body. Waits for its rules, too.
     pub(super) async fn write_in_order(&mut self, source: Source, body: Body, mut attempts: Attempts) {
-        // waiting stops no other tenant
+        // waiting stops no other tenant, so each body may wait anew
         (self.catch_up, self.own_wait) = (Creation::catch_up(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
         let sent = match self.send(&source, &body, &mut attempts).await {
             Ok(First::Later(later)) => self.intake.go_on(&source, &mut attempts, later).await,
@@ -226,8 +227,8 @@ impl Writer {
         self.sent(source, body, attempts, sent).await;
     }
 
-    /// Decodes a body. If it lacks what requests in progress hold, tries again once the bodies in flight are settled, and then for half
-    /// of what is left of [`OWN_WAIT`]: other tenants need some, too.
+    /// Decodes a body. If it lacks what requests in progress hold, tries again: first once the bodies in flight are settled, then during
+    /// half of what is left of [`OWN_WAIT`]. The other half is left to other tenants.
     async fn send(
         &mut self,
         source: &Source,
@@ -521,7 +522,8 @@ mod tests {
         served.stop().await;
     }
 
-    /// A few full bodies must not wait for each other, and unfinished lines of strangers must not keep all of them waiting.
+    /// Dividing a body copies its lines. If this needed memory for all of them at once, a few full bodies could block each other, and
+    /// unfinished lines of strangers could block all bodies.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_of_many_tenants_needs_little_memory_beside_its_own() {
         const POINTS: usize = 4000;
@@ -574,7 +576,7 @@ mod tests {
         served.stop().await;
     }
 
-    /// A relay may send over several connections.
+    /// A relay may send a tenant's points over several connections, so a body may lack what bodies of another connection hold.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_waits_a_moment_for_other_connections_of_its_tenant() {
         const LIMIT_BYTES: u64 = 1 << 20;
@@ -596,7 +598,7 @@ mod tests {
         served.stop().await;
     }
 
-    /// Neither must one tenant make the others of a connection wait for ever.
+    /// One tenant must not make the others of a connection wait for ever.
     #[tokio::test(flavor = "multi_thread")]
     async fn the_wait_for_other_requests_of_a_tenant_ends() {
         const LIMIT_BYTES: u64 = 1 << 20;
@@ -617,7 +619,8 @@ mod tests {
         served.stop().await;
     }
 
-    /// Their body is durable, so its sender does not send them again. But they must not stop other tenants.
+    /// The body of points that a computed series gives back is durable, so its sender does not send them again. So they must not be
+    /// lost, but they must not stop other tenants either.
     #[tokio::test(flavor = "multi_thread")]
     async fn points_that_come_back_are_queued_while_their_tenant_may_not_write() {
         let rules = tempfile::NamedTempFile::new().unwrap();

@@ -26,7 +26,7 @@ fn remembered_names_have_the_schemas_that_the_rules_say() {
     }
 }
 
-/// Measures the time for a name. Run it with `cargo test -p server --lib measure_schemas -- --ignored --nocapture`.
+/// Measures the time to find the schema of a name. Run it with `cargo test -p server --lib measure_schemas -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints times"]
 fn measure_schemas() {

@@ -263,10 +263,10 @@ impl Columns {
         x_files_factor: f64,
         meter: &Meter<'_>,
     ) -> Result<Vec<f64>, QueryError> {
-        // of the result, which exists beside the columns
+        // memory of the result, which exists beside the columns
         let mut charge = meter.charge();
         charge.add_bytes(self.counts.len() * size_of::<f64>())?;
-        // of the values at one point, and a copy of them
+        // memory of the values at one point, and of a copy of them
         charge.add_bytes(2 * self.all.len() * size_of::<f64>())?;
         let mut row = Vec::with_capacity(self.all.len());
         let point = |i: usize| {

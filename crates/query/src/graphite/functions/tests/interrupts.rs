@@ -7,7 +7,7 @@ use crate::meter::VALUES_PER_CHECK;
 use crate::{Interrupt, QueryError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts how often it is asked, and is set from the question `last` on.
+/// An interrupt that counts how often it is asked, and is set from question number `last` on.
 #[derive(Debug)]
 struct Questions {
     asked: AtomicUsize,

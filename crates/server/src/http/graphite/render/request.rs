@@ -48,7 +48,7 @@ impl RenderRequest {
         }
         let targets = params.all("target").chain(params.all("target[]"));
         let targets = targets.filter(|target| !target.trim().is_empty()).map(|target| {
-            // before it waits
+            // a target that is too long is refused before the request waits for its turn
             match target.len() > TARGET_BYTES_MAX {
                 true => Err(ApiError::bad_data(format!(
                     "target has {} bytes, the limit is {TARGET_BYTES_MAX}",

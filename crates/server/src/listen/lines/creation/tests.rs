@@ -36,7 +36,7 @@ impl Clock for Faulty {
     }
 }
 
-/// Only one task stores what a tenant has queued, and all points that come later rely on it.
+/// Only one task stores what a tenant has queued. If a panic ended it, all later points of the queued series would wait for ever.
 #[tokio::test]
 async fn a_panic_costs_a_tenant_one_chunk() {
     let dir = tempfile::tempdir().unwrap();

@@ -93,7 +93,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Neither the connections of a tenant that cannot be stored, nor its computed points take the time of other tenants.
+/// If a tenant's points cannot be stored, its connections and computed points take none of the time for other tenants.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_cannot_be_stored_costs_others_no_computed_points() {
     let dir = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ async fn computed_points_that_cannot_be_stored_leave_time_for_queued_series() {
     stop(node).await;
 }
 
-/// Whether they were computed already or not.
+/// Points count as dropped if they were computed but are not durable in time, and also if there was no time to compute them.
 #[tokio::test(flavor = "multi_thread")]
 async fn computed_points_for_which_there_is_no_time_are_counted() {
     let dir = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ async fn computed_points_for_which_there_is_no_time_are_counted() {
     stop(node).await;
 }
 
-/// Otherwise, the value that was computed first might be stored last.
+/// If two rounds of a tenant ran at the same time, the value that was computed first might be stored last, and win.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_round_of_a_tenant_waits_for_the_one_before() {
     let dir = tempfile::tempdir().unwrap();

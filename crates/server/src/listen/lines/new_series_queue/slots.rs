@@ -49,7 +49,7 @@ impl Lane {
 pub(super) struct Slots {
     positions: HashTable<u32>,
     pages: Vec<Page>,
-    /// Pages without memory.
+    /// Positions of pages whose entries were all removed. Their memory is freed until they are used again.
     free: Vec<u32>,
     /// The page that gets the next entries.
     open: usize,
