@@ -103,13 +103,27 @@ pub(super) struct Source {
 /// Reasons of refusals that last until requests in progress end, which may be other bodies of the same sender.
 pub(super) const OF_REQUESTS: [&str; 3] = ["concurrent_writes", "inflight_requests", "memory"];
 
-/// Reasons of refusals that only points of new series get.
-const OF_CREATION: [&str; 2] = ["creating_requests", "new_series_rate"];
+/// Whether points of a body came later than those of bodies behind it. The latter must then be written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Late {
+    None,
+    /// They may have been stored only now.
+    Stored,
+    /// They wait in the queue of new series.
+    Queued,
+}
 
 /// What to do after a refusal.
 enum Next {
     Retry(Duration),
     GiveUp,
+}
+
+impl Source {
+    /// True if a body is dropped after this refusal, instead of being kept until it can be stored.
+    pub(super) fn gives_up(&self, refusal: &Refusal) -> bool {
+        matches!(next(refusal, self.has_many_tenants, self.is_in_lane), Next::GiveUp)
+    }
 }
 
 impl Attempts {
@@ -235,16 +249,15 @@ impl Intake {
         sent.settle(&self.context).await.map_err(|unwritten| unwritten.refusal)
     }
 
-    /// Retries a body after a refusal, until its points are durable or can never be stored. Returns true if some of them
-    /// may have been stored by this.
+    /// Retries a body after a refusal, until its points are durable or can never be stored.
     pub(super) async fn retry(
         &self,
         source: &Source,
         body: &Body,
         attempts: &mut Attempts,
         mut refusal: Refusal,
-    ) -> bool {
-        let mut tried = false;
+    ) -> Late {
+        let mut late = Late::None;
         loop {
             match next(&refusal, source.has_many_tenants, source.is_in_lane) {
                 Next::Retry(wait) => {
@@ -253,14 +266,13 @@ impl Intake {
                 }
                 Next::GiveUp => {
                     self.refused(source, messages(source.protocol, &body.bytes), &refusal);
-                    return tried;
+                    return late;
                 }
             }
-            tried = true;
+            late = Late::Stored;
             match self.write_again(source, body, attempts).await {
                 Ok(outcome) => {
-                    self.stored(source, body, outcome).await; // what follows is written again in any case
-                    return tried;
+                    return late.max(self.stored(source, body, outcome).await);
                 }
                 Err(other) => refusal = other,
             }
@@ -281,22 +293,22 @@ impl Intake {
         self.settle(sent).await
     }
 
-    /// Counts the points of a body that is durable. Returns true if some of them have been stored only now.
-    pub(super) async fn stored(&self, source: &Source, body: &Body, mut outcome: Outcome) -> bool {
+    /// Counts the points of a body that is durable. Returns what some of them needed besides.
+    pub(super) async fn stored(&self, source: &Source, body: &Body, mut outcome: Outcome) -> Late {
         self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
         self.metrics.points.add(outcome.samples);
         let given_back = write_path::count(&self.context, &source.principal, &mut outcome).await;
         self.left_out(source, &outcome);
-        if let Some(given_back) = &given_back {
-            self.store_given_back(source, given_back).await;
+        match given_back {
+            Some(given_back) => self.store_given_back(source, &given_back).await,
+            None => Late::None,
         }
-        given_back.is_some()
     }
 
     /// Stores points that a computed series took from a body and cannot have any more. They are few and rare, so the sender waits,
     /// also for the creation of their series. If this would stop other tenants, they are queued, or else dropped like other points of
     /// a tenant above its limits.
-    async fn store_given_back(&self, source: &Source, given_back: &GivenBack) {
+    async fn store_given_back(&self, source: &Source, given_back: &GivenBack) -> Late {
         if given_back.lost > 0 {
             self.refused(source, given_back.lost, &given_back.refusal());
         }
@@ -308,7 +320,7 @@ impl Intake {
                         source.ticket.lost();
                         self.left_out(source, &outcome);
                     }
-                    return;
+                    return Late::Stored;
                 }
                 Err(Unwritten { refusal, .. }) => {
                     // some of the series may be new, and `next` would wait for their creation, even if it is never allowed
@@ -316,7 +328,7 @@ impl Intake {
                         break refusal;
                     }
                     if self.queue_given_back(source, given_back, &refusal) {
-                        return;
+                        return Late::Queued;
                     }
                     match next(&refusal, source.has_many_tenants, source.is_in_lane) {
                         Next::Retry(wait) => {
@@ -329,6 +341,7 @@ impl Intake {
             }
         };
         self.refused(source, given_back.points(), &refusal);
+        Late::Stored // perhaps some of them
     }
 
     /// Queues points that were refused for now. Later points of their series wait behind them. Returns false if the points are not
@@ -339,9 +352,9 @@ impl Intake {
             return false;
         }
         let Some(new) = given_back.to_new(&self.context, &source.principal.tenant) else { return false };
-        let expected = if OF_CREATION.contains(&refusal.reason) { Expected::New } else { Expected::Known };
         self.metrics.points.add(new.points());
-        self.creation.queue(source, &new, expected);
+        // what a computed series replaces usually exists, because it has the name of the output
+        self.creation.queue(source, &new, Expected::Known);
         true
     }
 

@@ -11,7 +11,7 @@ use super::allowance::Allowance;
 use super::buffer::Body;
 use super::creation::Creation;
 use super::drops::{Drop, Reason};
-use super::intake::{Attempts, First, Intake, OF_REQUESTS, Source};
+use super::intake::{Attempts, First, Intake, Late, OF_REQUESTS, Source};
 use super::lanes::Lanes;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
@@ -106,23 +106,18 @@ impl Writer {
     /// Finishes the oldest body. If it was refused, this writes it again and waits until it is stored.
     pub(super) async fn finish(&mut self, settled: Settled) {
         let Some(Sending { source, body, mut attempts, .. }) = self.bodies.pop_front() else { return };
-        match settled {
-            Ok(outcome) => {
-                if self.intake.stored(&source, &body, outcome).await {
-                    self.write_all_again(&source.principal.tenant).await;
-                }
-            }
-            Err(refusal) => {
-                if self.intake.retry(&source, &body, &mut attempts, refusal).await {
-                    self.write_all_again(&source.principal.tenant).await;
-                }
-            }
+        let late = match settled {
+            Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
+            Err(refusal) => self.intake.retry(&source, &body, &mut attempts, refusal).await,
+        };
+        if late > Late::None {
+            self.write_all_again(&source.principal.tenant, late).await;
         }
     }
 
     /// Writes again those bodies of a tenant that are in flight, because points of a body before them may have been stored or queued
     /// only now. Bodies of other tenants have other series. They may be stored already, and a second attempt could be refused.
-    async fn write_all_again(&mut self, tenant: &TenantId) {
+    async fn write_all_again(&mut self, tenant: &TenantId, mut late: Late) {
         let mut others = VecDeque::new();
         while let Some(sending) = self.bodies.pop_front() {
             if sending.source.principal.tenant != *tenant {
@@ -131,15 +126,24 @@ impl Writer {
             }
             let Sending { source, body, mut attempts, settled } = sending;
             let first = settled.await; // otherwise, the first attempt could end after the second one
-            attempts.forget_queued();
-            match (self.intake.write_again(&source, &body, &mut attempts).await, first) {
-                (Ok(outcome), _) => _ = self.intake.stored(&source, &body, outcome).await,
-                // the body is durable already, and other tenants must not wait until its points are in order
-                (Err(refusal), Ok(Ok(outcome))) if source.has_many_tenants && refusal.is_of_tenant => {
-                    self.intake.stored(&source, &body, outcome).await;
-                }
-                (Err(refusal), _) => _ = self.intake.retry(&source, &body, &mut attempts, refusal).await,
+            if late == Late::Queued {
+                attempts.forget_queued();
             }
+            let again = match (self.intake.write_again(&source, &body, &mut attempts).await, first) {
+                (Ok(outcome), first) => {
+                    drop(first); // its memory may be needed
+                    self.intake.stored(&source, &body, outcome).await
+                }
+                // the body is durable already, so it must not be dropped, although its points may not be in order
+                (Err(refusal), Ok(Ok(outcome))) if source.gives_up(&refusal) => {
+                    self.intake.stored(&source, &body, outcome).await
+                }
+                (Err(refusal), first) => {
+                    drop(first);
+                    self.intake.retry(&source, &body, &mut attempts, refusal).await
+                }
+            };
+            late = late.max(again);
         }
         self.bodies = others;
     }
@@ -649,7 +653,9 @@ mod tests {
         let other_writes = [(); 2].map(|()| context.gates.enter(&tenant, own.of(&tenant)).unwrap());
         timeout(Duration::from_secs(60), writer.finish(settled)).await.unwrap();
         assert!(!writer.has_bodies(), "the second body was written again");
-        assert_eq!(served.app.new_series_queue.points(), [(tenant, 10)]);
+        let queue = &served.app.new_series_queue;
+        assert_eq!(queue.points(), [(tenant.clone(), 10)]);
+        assert!(!queue.has_new(&tenant), "they do not wait for new series");
         let metrics = served.node.registry().render();
         assert!(
             metrics.contains("floodmark_graphite_dropped_points_total{reason=\"refused\"} 0\n"),
@@ -707,7 +713,7 @@ mod tests {
         let above = TenantId::parse("above").unwrap();
         let own = context.overrides.current();
         context.tenant(&above).take_samples(own.of(&above), 1000, context.clock.instant());
-        writer.write_all_again(&TenantId::parse("same").unwrap()).await;
+        writer.write_all_again(&TenantId::parse("same").unwrap(), Late::Stored).await;
         assert!(writer.bodies.iter().all(|sending| sending.source.principal.tenant == above));
         assert_eq!(writer.bodies.len(), 2);
         writer.settled_all().await;
