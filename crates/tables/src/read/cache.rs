@@ -21,11 +21,14 @@ const FOOTER_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Cache {
     limit_bytes: usize,
-    inner: Mutex<Inner>,
+    main: Mutex<Part>,
+    /// Data of row groups for whose indexes a read had no [room](IndexRoom). It must not evict the indexes of the others.
+    unindexed: Mutex<Part>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Part {
+    limit_bytes: usize,
     entries: HashMap<Key, Entry>,
     /// Keys in the order of their last use, by the value that `clock` had then.
     by_use: BTreeMap<u64, Key>,
@@ -70,15 +73,19 @@ enum Content {
 impl Cache {
     /// An empty cache. With a limit of 0 it keeps nothing.
     pub fn new(limit_bytes: usize) -> Self {
-        Self { limit_bytes, inner: Mutex::new(Inner::default()) }
+        let part = |limit_bytes| Mutex::new(Part { limit_bytes, ..Part::default() });
+        let unindexed_bytes = limit_bytes / 4;
+        Self { limit_bytes, main: part(limit_bytes - unindexed_bytes), unindexed: part(unindexed_bytes) }
     }
 
     pub fn stats(&self) -> CacheStats {
-        self.lock().stats
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        let (main, unindexed) = (lock(&self.main).stats, lock(&self.unindexed).stats);
+        CacheStats {
+            held_bytes: main.held_bytes + unindexed.held_bytes,
+            hits: main.hits + unindexed.hits,
+            misses: main.misses + unindexed.misses,
+            fetched_bytes: main.fetched_bytes + unindexed.fetched_bytes,
+        }
     }
 
     /// Opens a file through the cache, for a read that has this room for indexes.
@@ -94,39 +101,42 @@ impl Cache {
         }
     }
 
-    /// Room for the indexes of all files that are read together. The rest of the cache is for their pages.
+    /// Room for the indexes of all files that are read together. The rest of the cache is for data.
     pub(crate) fn index_room(&self) -> Arc<IndexRoom> {
         Arc::new(IndexRoom { left_bytes: AtomicU64::new(self.limit_bytes as u64 / 2) })
     }
 
     /// True if the footers of `files` files fit. Otherwise, reading these files would only evict other entries.
     pub(crate) const fn has_room_for(&self, files: usize) -> bool {
-        files.saturating_mul(FOOTER_BYTES) <= self.limit_bytes
-    }
-
-    fn put(&self, key: Key, content: Content, bytes: usize) {
-        let bytes = bytes + ENTRY_BYTES;
-        // A single entry must not evict all others.
-        if bytes > self.limit_bytes / 4 {
-            return;
-        }
-        let mut inner = self.lock();
-        inner.remove(&key);
-        inner.clock += 1;
-        let used = inner.clock;
-        inner.by_use.insert(used, key.clone());
-        inner.entries.insert(key, Entry { content, bytes, used });
-        inner.stats.held_bytes += bytes as u64;
-        while inner.stats.held_bytes > self.limit_bytes as u64
-            && let Some((_, oldest)) = inner.by_use.first_key_value()
-        {
-            let oldest = oldest.clone();
-            inner.remove(&oldest);
-        }
+        files.saturating_mul(FOOTER_BYTES) <= self.limit_bytes / 4 * 3
     }
 }
 
-impl Inner {
+fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Part {
+    fn put(&mut self, key: Key, content: Content, bytes: usize) {
+        let bytes = bytes + ENTRY_BYTES;
+        // A single entry must not evict all others.
+        if bytes > self.limit_bytes / 3 {
+            return;
+        }
+        self.remove(&key);
+        self.clock += 1;
+        let used = self.clock;
+        self.by_use.insert(used, key.clone());
+        self.entries.insert(key, Entry { content, bytes, used });
+        self.stats.held_bytes += bytes as u64;
+        while self.stats.held_bytes > self.limit_bytes as u64
+            && let Some((_, oldest)) = self.by_use.first_key_value()
+        {
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+    }
+
     fn get(&mut self, key: &Key) -> Option<Content> {
         self.clock += 1;
         let Some(entry) = self.entries.get_mut(key) else {
@@ -189,12 +199,12 @@ impl Ranges for CachedFile {
         if let Some(whole) = &self.whole {
             return whole.fetch(ranges);
         }
-        if !self.keeps_data() {
+        if !self.keeps {
             return self.fetch_once(ranges);
         }
         let key = |range: &Range<u64>| self.key(What::Range(range.start, range.end));
         let mut found: Vec<Option<Bytes>> = {
-            let mut cache = self.cache.lock();
+            let mut cache = self.part();
             let known = |range| match cache.get(&key(range)) {
                 Some(Content::Range(bytes)) => Some(bytes),
                 _ => None,
@@ -205,12 +215,14 @@ impl Ranges for CachedFile {
             ranges.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(r, _)| r.clone()).collect();
         if !missing.is_empty() {
             let fetched = self.file.fetch(&missing)?;
-            self.cache.lock().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
+            let mut cache = self.part();
+            cache.stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
             for (range, bytes) in missing.iter().zip(&fetched) {
                 // The store may return a slice of a larger buffer, which the cache would keep in memory.
                 let own = Bytes::copy_from_slice(bytes);
-                self.cache.put(key(range), Content::Range(own.clone()), own.len());
+                cache.put(key(range), Content::Range(own.clone()), own.len());
             }
+            drop(cache);
             let mut fetched = fetched.into_iter();
             for place in found.iter_mut().filter(|f| f.is_none()) {
                 *place = fetched.next();
@@ -224,23 +236,22 @@ impl Ranges for CachedFile {
             return whole.fetch(ranges);
         }
         let fetched = self.file.fetch(ranges)?;
-        self.cache.lock().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
+        self.part().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
         Ok(fetched)
     }
 
     fn cached(&self, slot: CacheSlot) -> Option<Cached> {
-        match self.cache.lock().get(&self.key(What::Made(slot))) {
+        match self.part_of(slot).get(&self.key(What::Made(slot))) {
             Some(Content::Made(value)) => Some(value),
             _ => None,
         }
     }
 
     fn cache(&self, slot: CacheSlot, value: Cached) {
-        if !self.keeps_data() {
-            return;
+        if self.keeps {
+            let bytes = value.memory_bytes();
+            self.part_of(slot).put(self.key(What::Made(slot)), Content::Made(value), bytes);
         }
-        let bytes = value.memory_bytes();
-        self.cache.put(self.key(What::Made(slot)), Content::Made(value), bytes);
     }
 
     fn has_room_for_index(&self, group: usize, bytes: u64) -> bool {
@@ -257,13 +268,13 @@ impl Ranges for CachedFile {
 
     fn footer(&self, kind: &'static Kind) -> Result<Arc<Footer>, TableError> {
         let key = self.key(What::Footer);
-        if let Some(Content::Footer(footer)) = self.cache.lock().get(&key) {
+        if let Some(Content::Footer(footer)) = lock(&self.cache.main).get(&key) {
             return Ok(footer);
         }
         let file: &dyn Ranges = if self.whole.is_some() { self } else { &self.file };
         let footer = Arc::new(Footer::read(kind, file)?);
         if self.keeps {
-            self.cache.put(key, Content::Footer(Arc::clone(&footer)), footer.memory_bytes());
+            lock(&self.cache.main).put(key, Content::Footer(Arc::clone(&footer)), footer.memory_bytes());
         }
         Ok(footer)
     }
@@ -275,12 +286,21 @@ impl CachedFile {
         Self { keeps: false, ..self }
     }
 
-    fn keeps_data(&self) -> bool {
-        self.keeps && self.last_group.get().is_none_or(|(_, has_room)| has_room)
+    /// The part of the cache for data of the row group that is being read.
+    fn part(&self) -> MutexGuard<'_, Part> {
+        let has_room = self.last_group.get().is_none_or(|(_, has_room)| has_room);
+        lock(if has_room { &self.cache.main } else { &self.cache.unindexed })
+    }
+
+    fn part_of(&self, slot: CacheSlot) -> MutexGuard<'_, Part> {
+        match slot {
+            CacheSlot::Index(_) => lock(&self.cache.main),
+            _ => self.part(),
+        }
     }
 
     pub(crate) fn is_known(&self) -> bool {
-        self.cache.lock().entries.contains_key(&self.key(What::Footer))
+        lock(&self.cache.main).entries.contains_key(&self.key(What::Footer))
     }
 
     pub(crate) const fn stored(&self) -> &StoredFile {
@@ -289,7 +309,7 @@ impl CachedFile {
 
     /// Sets the content of the whole file, which the caller has fetched, so that reads need no further requests.
     pub(crate) fn fill(&mut self, whole: Bytes) {
-        self.cache.lock().stats.fetched_bytes += whole.len() as u64;
+        self.part().stats.fetched_bytes += whole.len() as u64;
         self.whole = Some(whole);
     }
 

@@ -316,7 +316,9 @@ impl<R: Ranges> Cursor<R> {
         for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
             self.select.stop.check()?;
             let mut give = |text: &str| more = more && each(text);
-            if self.scans_labels_whole(group) {
+            let is_whole = self.may_scan_labels_whole(group);
+            // a row group that is read for the first time: its label columns are read faster than an index is built
+            if is_whole && self.file.cached(CacheSlot::Index(group)).is_none() {
                 self.file.cache(CacheSlot::Index(group), Cached::Asked);
                 what.each_of(&Uncached(&self.file), &self.footer, group, &mut give)?;
             } else if let Some(known) =
@@ -326,6 +328,8 @@ impl<R: Ranges> Cursor<R> {
                     LabelScan::Names => known.label_names(&self.select, &mut give)?,
                     LabelScan::Values(label) => known.label_values(label, &self.select, &mut give)?,
                 }
+            } else if is_whole {
+                what.each_of(&Uncached(&self.file), &self.footer, group, &mut give)?;
             } else {
                 more = self.scan_rows(group, rows, what, each)?;
             }
@@ -338,15 +342,13 @@ impl<R: Ranges> Cursor<R> {
         Ok(more)
     }
 
-    /// True if a whole row group is read for the first time: its label columns are then read faster than an index is
-    /// built.
-    fn scans_labels_whole(&self, group: usize) -> bool {
-        let Self { file, footer, select, .. } = self;
+    /// True if a whole row group is wanted, and there is memory for its distinct labels.
+    fn may_scan_labels_whole(&self, group: usize) -> bool {
+        let Self { footer, select, .. } = self;
         footer.is_ours()
             && select.takes_all_series()
             && prune::all_overlap(footer.parquet(), group, select.range)
             && LabelScan::has_room(footer, group)
-            && file.cached(CacheSlot::Index(group)).is_none()
     }
 
     /// Like [`Self::scan_labels`], for a row group without an index.

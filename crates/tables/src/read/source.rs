@@ -31,7 +31,7 @@ pub trait Ranges {
     fn cache(&self, _slot: CacheSlot, _value: Cached) {}
 
     /// True if the cache has room for the index of this row group, of about `bytes`, together with the others that the
-    /// same read needs. Otherwise, the row group's data is not cached. Row groups must be asked for in order.
+    /// same read needs. Otherwise, the row group's data is cached apart from them. Row groups must be asked for in order.
     fn has_room_for_index(&self, _group: usize, _bytes: u64) -> bool {
         false
     }

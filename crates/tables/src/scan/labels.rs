@@ -146,8 +146,9 @@ fn open(
     batch: &[&LiveFile],
     keeps: bool,
 ) -> Vec<Result<CachedFile, TableError>> {
+    let room = cache.index_room();
     let cached = |file: StoredFile| {
-        let file = cache.file(file, &cache.index_room());
+        let file = cache.file(file, &room);
         if keeps { file } else { file.passing() }
     };
     let mut opened: Vec<_> = batch.iter().map(|file| table.file(file).map(cached)).collect();

@@ -109,6 +109,36 @@ fn a_read_builds_only_as_many_indexes_as_the_cache_keeps() {
     assert_eq!(more, 2);
 }
 
+/// A remote store takes long for each request.
+#[test]
+fn row_groups_without_room_for_their_indexes_are_fetched_once() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    for n in 0..4 {
+        let mut series = fleet(2000, 1, 2);
+        series.iter_mut().for_each(|one| one.timestamps.iter_mut().for_each(|t| *t += n * 60_000));
+        let (files, source) = (vec![stage(&table, &format!("f{n}"), &series)], format!("j{n}"));
+        table.commit(&[StagedBlock { source, after: None, upto: 1, through: None, files }], DAY).unwrap();
+    }
+    let cache = Arc::new(Cache::new(1 << 20));
+    let select = Select { matchers: vec![Matcher::new("pod", |v| v == "pod-00042")], ..Select::ALL };
+    let mut fetched_bytes = Vec::new();
+    for _ in 0..3 {
+        let mut scan = Scan::open(&table, &cache, &select, &ScanLimits::default()).unwrap();
+        let (mut series, mut samples) = (0, Samples::default());
+        while scan.next_series().unwrap() {
+            scan.read(&mut samples).unwrap();
+            series += 1;
+        }
+        assert_eq!((series, samples.timestamps.len(), scan.stats().indexes), (1, 8, 0));
+        fetched_bytes.push(cache.stats().fetched_bytes);
+    }
+    assert!(
+        fetched_bytes[0] > 0 && fetched_bytes.iter().all(|bytes| *bytes == fetched_bytes[0]),
+        "{fetched_bytes:?}"
+    );
+}
+
 #[test]
 fn more_files_than_can_be_named_are_refused() {
     let folder = TempDir::new().unwrap();
