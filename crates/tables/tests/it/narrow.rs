@@ -115,7 +115,7 @@ fn row_groups_without_room_for_their_indexes_are_fetched_once() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     for n in 0..4 {
-        let mut series = fleet(2000, 1, 2);
+        let mut series = fleet(1, 2000, 2);
         series.iter_mut().for_each(|one| one.timestamps.iter_mut().for_each(|t| *t += n * 60_000));
         let (files, source) = (vec![stage(&table, &format!("f{n}"), &series)], format!("j{n}"));
         table.commit(&[StagedBlock { source, after: None, upto: 1, through: None, files }], DAY).unwrap();
