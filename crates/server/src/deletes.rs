@@ -55,13 +55,17 @@ fn panicked() -> Refusal {
 /// committed samples that have not left the head yet. If such a sample was deleted and is sent again, the head would
 /// discard it as a duplicate.
 async fn release(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
-    let is_frozen = |partition: &PartitionShared| {
-        partition.head.read().tenant(tenant).is_some_and(head::TenantHead::is_frozen)
-    };
-    if node.reads().partitions.iter().any(|partition| is_frozen(partition)) {
+    if is_frozen(node.reads(), tenant) {
         flush_tenant(node, tenant).await?;
     }
     Ok(())
+}
+
+pub(crate) fn is_frozen(context: &Context, tenant: &TenantId) -> bool {
+    let is_frozen = |partition: &PartitionShared| {
+        partition.head.read().tenant(tenant).is_some_and(head::TenantHead::is_frozen)
+    };
+    context.partitions.iter().any(|partition| is_frozen(partition))
 }
 
 /// Deletes samples from the tables of a tenant. The samples must have left the heads before.

@@ -167,7 +167,7 @@ impl Simulated {
     }
 
     /// Begins a delete: the tenant's samples must be flushed first. After the answer, [`Stepped::delete`]
-    /// commits the delete.
+    /// commits the delete. If [`Stepped::is_frozen`] is true then, the delete is answered only after another flush.
     pub fn flush_tenant(&mut self, tenant: &TenantId) -> Flush {
         let (send, answer) = oneshot::channel();
         self.sealer.flush(Some(tenant.clone()), send);
@@ -392,6 +392,11 @@ impl Stepped {
     /// Commits a delete of samples. [`Simulated::flush_tenant`] must have flushed the tenant.
     pub fn delete(&self, tenant: &TenantId, delete: &Delete) -> Result<(), Refusal> {
         deletes::commit(self.node.reads(), tenant, delete)
+    }
+
+    /// True if heads may still have samples of the tenant that are in its table.
+    pub fn is_frozen(&self, tenant: &TenantId) -> bool {
+        deletes::is_frozen(self.node.reads(), tenant)
     }
 
     pub fn table(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {

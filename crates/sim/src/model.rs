@@ -49,7 +49,7 @@ pub struct Model {
     /// Acknowledged samples that may have been deleted, each with the number of the last request that the
     /// delete can have affected.
     doubtful: BTreeMap<Key, u64>,
-    /// True if a delete has failed, but may still take effect.
+    /// True if a delete was sent to the tables, but is not answered yet, or has failed. It may still take effect.
     is_delete_open: bool,
     stored: BTreeMap<Key, u64>,
     expired_before_ms: BTreeMap<usize, i64>,
@@ -170,12 +170,17 @@ impl Model {
         self.is_delete_open = false;
     }
 
-    /// A delete has failed, but may still take effect.
-    pub fn doubt_delete(&mut self, is_selected: impl Fn(Key) -> bool, last_request: u64) {
+    /// A delete was sent to the tables, but is not answered yet, or has failed. It may still take effect, also on
+    /// samples that are sent again from now on.
+    pub fn doubt_delete(&mut self, is_selected: impl Fn(Key) -> bool) {
         let selected = self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key));
-        self.doubtful.extend(selected.map(|key| (key, last_request)));
-        self.doubt_busy(is_selected, last_request);
+        self.doubtful.extend(selected.map(|key| (key, u64::MAX)));
+        self.doubt_busy(is_selected, u64::MAX);
         self.is_delete_open = true;
+    }
+
+    pub const fn is_delete_open(&self) -> bool {
+        self.is_delete_open
     }
 
     fn doubt_busy(&mut self, is_selected: impl Fn(Key) -> bool, last_request: u64) {

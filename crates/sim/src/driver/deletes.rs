@@ -2,9 +2,9 @@
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
-use crate::fleet::METRICS;
+use crate::fleet::{Fleet, METRICS};
 use crate::importer::DAYS_BACK;
-use crate::model::Begun;
+use crate::model::{Begun, Key};
 use ::model::TimeRange;
 use query::{MatchOp, Matcher};
 use server::sim::{Flush, FlushAnswer};
@@ -18,15 +18,29 @@ const TURNS_MAX: usize = 200;
 pub(super) struct Deleting {
     tenant: usize,
     delete: Delete,
-    /// The flush that the delete waits for, and the samples that had been acknowledged when it began. `None`
-    /// if the request was not sent yet, or has failed.
-    begun: Option<(Flush, Begun)>,
+    /// `None` if the request was not sent yet, or has failed.
+    request: Option<Request>,
+}
+
+#[derive(Debug)]
+struct Request {
+    /// The samples that had been acknowledged when the request began.
+    begun: Begun,
+    /// The flush that the request waits for.
+    flush: Flush,
+    is_committed: bool,
 }
 
 impl Deleting {
     /// The client gets no answer, so it will repeat the request.
     pub(super) fn lose_connection(&mut self) {
-        self.begun = None;
+        self.request = None;
+    }
+
+    fn selects(&self, fleet: &Fleet, (tenant, series, timestamp_ms): Key) -> bool {
+        tenant == self.tenant
+            && self.delete.range.contains(timestamp_ms)
+            && self.delete.selects(fleet.series[series].as_ref())
     }
 }
 
@@ -36,7 +50,7 @@ impl Driver {
             self.delete = Some(self.draw_delete());
         }
         let deleting = self.delete.as_ref().expect("BUG: no delete was drawn");
-        match deleting.begun {
+        match deleting.request {
             None => {
                 self.begin_delete();
                 Ok(())
@@ -80,7 +94,7 @@ impl Driver {
                 TimeRange::new(start_ms, start_ms + self.below(6 * 3_600_000) as i64)
             }
         };
-        Deleting { tenant, delete: Delete { selectors, range }, begun: None }
+        Deleting { tenant, delete: Delete { selectors, range }, request: None }
     }
 
     fn begin_delete(&mut self) {
@@ -88,44 +102,47 @@ impl Driver {
         self.trace(format!("delete of {}: {}", deleting.tenant, deleting.delete));
         let begun = self.traffic.borrow().model.begin_delete();
         let tenant = self.fleet.tenants[deleting.tenant].clone();
-        deleting.begun = Some((self.node_mut().flush_tenant(&tenant), begun));
+        let flush = self.node_mut().flush_tenant(&tenant);
+        deleting.request = Some(Request { begun, flush, is_committed: false });
         self.delete = Some(deleting);
     }
 
     fn advance_delete(&mut self) -> Result<(), String> {
         let Some(mut deleting) = self.delete.take() else { return Ok(()) };
-        let (mut flush, begun) = deleting.begun.take().expect("BUG: the delete was not begun");
-        match flush.answer() {
-            None => deleting.begun = Some((flush, begun)),
+        let mut request = deleting.request.take().expect("BUG: the delete was not begun");
+        match request.flush.answer() {
+            None => deleting.request = Some(request),
             Some(FlushAnswer { blocked, .. }) if blocked > 0 => self.trace("delete: the tenant is blocked"),
+            Some(_) if request.is_committed => return self.answer_delete(&deleting, &request.begun),
             Some(_) => {
                 self.trace("delete: commit");
-                let Deleting { tenant, delete, .. } = &deleting;
-                let done = self.node().delete(&self.fleet.tenants[*tenant], delete);
-                let fleet = std::rc::Rc::clone(&self.fleet);
-                let is_selected = |(of, series, timestamp_ms): (usize, usize, i64)| {
-                    of == *tenant
-                        && delete.range.contains(timestamp_ms)
-                        && delete.selects(fleet.series[series].as_ref())
-                };
-                let mut traffic = self.traffic.borrow_mut();
-                let last = traffic.last_request();
+                let tenant = self.fleet.tenants[deleting.tenant].clone();
+                let done = self.node().delete(&tenant, &deleting.delete);
+                let is_selected = |key| deleting.selects(&self.fleet, key);
+                self.traffic.borrow_mut().model.doubt_delete(is_selected);
                 match done {
-                    Ok(()) => {
-                        traffic.model.end_delete(&begun, is_selected, last);
-                        drop(traffic);
-                        self.note("deleted");
-                        return self.see_deleted();
+                    // frozen samples may be in the table and deleted, but queries still find them in the heads
+                    Ok(()) if self.node().is_frozen(&tenant) => {
+                        self.note("samples are frozen");
+                        let flush = self.node_mut().flush_tenant(&tenant);
+                        deleting.request = Some(Request { flush, is_committed: true, ..request });
                     }
-                    Err(refusal) => {
-                        traffic.trace.note(refusal);
-                        traffic.model.doubt_delete(is_selected, last);
-                    }
+                    Ok(()) => return self.answer_delete(&deleting, &request.begun),
+                    Err(refusal) => self.note(refusal),
                 }
             }
         }
         self.delete = Some(deleting);
         Ok(())
+    }
+
+    fn answer_delete(&self, deleting: &Deleting, begun: &Begun) -> Result<(), String> {
+        let mut traffic = self.traffic.borrow_mut();
+        let last = traffic.last_request();
+        traffic.model.end_delete(begun, |key| deleting.selects(&self.fleet, key), last);
+        drop(traffic);
+        self.note("deleted");
+        self.see_deleted()
     }
 
     fn see_deleted(&self) -> Result<(), String> {
