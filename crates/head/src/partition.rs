@@ -24,6 +24,7 @@ pub struct Partition {
     pub(crate) change_bytes: isize,
     pub(crate) exemplar_bytes: usize,
     pub(crate) metadata_bytes: usize,
+    evicted_exemplars: u64,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +66,7 @@ impl Partition {
             change_bytes: 0,
             exemplar_bytes: 0,
             metadata_bytes: 0,
+            evicted_exemplars: 0,
         }
     }
 
@@ -201,7 +203,9 @@ impl Partition {
                     }
                     Step::Unlist => {
                         let exemplar_bytes = head.exemplars.memory_bytes();
+                        let removed = head.exemplars.removed();
                         let done = head.unlist_some(&mut steps);
+                        self.evicted_exemplars += head.exemplars.removed() - removed;
                         self.exemplar_bytes -= exemplar_bytes - head.exemplars.memory_bytes();
                         done
                     }
@@ -291,6 +295,11 @@ impl Partition {
     /// Change of memory since the last call, caused by releases, evictions, trims and removals of tenants.
     pub const fn take_change(&mut self) -> isize {
         std::mem::replace(&mut self.change_bytes, 0)
+    }
+
+    /// Number of exemplars that evictions have dropped with their series so far. Other drops do not count.
+    pub const fn evicted_exemplars(&self) -> u64 {
+        self.evicted_exemplars
     }
 
     /// Time of the newest sample. Visits all series.

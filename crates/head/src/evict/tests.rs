@@ -373,6 +373,7 @@ fn exemplars_go_with_their_series() {
     let head = partition.tenant(&tenant).unwrap();
     let kept = refs[..51].iter().chain([&refs[50]]).copied();
     assert!(head.exemplars().map(|(series, _)| *series).eq(kept));
+    assert_eq!(partition.evicted_exemplars(), 49);
 }
 
 #[test]

@@ -159,6 +159,7 @@ impl Owner {
                     }
                     applied => {
                         let applied = applied?;
+                        self.end_tests(replay);
                         replay.buffers.settle();
                         return Ok(applied);
                     }

@@ -30,9 +30,20 @@ fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
     is_long && (is_cheap || live_bytes <= bytes / 2)
 }
 
-/// A dictionary with at least this many deletes ends with the next freeze, because replay tests the patterns of all its deletes. Each
-/// delete flushes first, so the freeze comes soon.
+/// A dictionary with at least this many deletes that have patterns ends with the next freeze, because replay tests the patterns of all
+/// deletes. Each delete flushes first, so the freeze comes soon.
 pub(super) const DELETES_MAX: u32 = 32;
+
+/// Replay restores evicted exemplars, and may test the labels of each with the patterns of each later delete in the dictionary. If the
+/// number of both multiplied reaches this limit with the next delete, its flush ends the dictionary: only exemplars that are in memory
+/// are then written again.
+pub(super) const EVICTED_MAX: u64 = 1000;
+
+/// True if replay may take long for the patterns of this many deletes, and of another one if the journal is to be emptied (`all`), which
+/// each delete asks for first. So many exemplars were evicted since the dictionary began.
+const fn delays_replay(deletes: u32, evicted: u64, all: bool) -> bool {
+    deletes >= DELETES_MAX || (all && evicted.saturating_mul(deletes as u64 + 1) >= EVICTED_MAX)
+}
 
 #[derive(Debug)]
 pub(crate) struct Freeze {
@@ -87,8 +98,10 @@ pub(super) struct Sealing {
     pub(super) appended_bytes: u64,
     /// Number of bytes that had been appended to the journal when its current dictionary began.
     dictionary_began: u64,
-    /// Number of deletes of exemplars since then.
+    /// Number of deletes of exemplars since then that have patterns which need an engine.
     pub(super) deletes: u32,
+    /// Number of exemplars that had been evicted when the current dictionary began.
+    evicted_before: u64,
 }
 
 impl Sealing {
@@ -122,8 +135,9 @@ impl Owner {
         let stats = self.journal.stats();
         self.sealing.appended_bytes = stats.appended_bytes;
         let in_dictionary = stats.appended_bytes.saturating_sub(self.sealing.dictionary_began);
+        let evicted = self.partition.head.read().evicted_exemplars() - self.sealing.evicted_before;
         if stats.dictionaries > 1
-            || self.sealing.deletes >= DELETES_MAX
+            || delays_replay(self.sealing.deletes, evicted, all)
             || is_worth_ending(in_dictionary, self.dictionary.live_bytes(), all)
         {
             match self.begin_dictionary() {
@@ -164,6 +178,7 @@ impl Owner {
         self.dictionary.enter(self.journal.begin()?);
         self.sealing.dictionary_began = self.journal.stats().appended_bytes;
         self.sealing.deletes = 0;
+        self.sealing.evicted_before = self.partition.head.read().evicted_exemplars();
         let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
         let partition = partition.head.read();
         let mut waiting = 0;
@@ -276,5 +291,19 @@ mod tests {
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, true));
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, false));
         assert!(is_worth_ending(38 * MIB, 19 * MIB, false));
+    }
+
+    #[test]
+    fn a_dictionary_ends_where_replay_would_test_many_values() {
+        for all in [false, true] {
+            assert!(!delays_replay(DELETES_MAX - 1, 0, all));
+            assert!(delays_replay(DELETES_MAX, 0, all));
+            assert!(!delays_replay(0, EVICTED_MAX - 1, all));
+            assert!(!delays_replay(9, EVICTED_MAX / 10 - 1, all));
+            // without a flush, no delete follows
+            assert_eq!(delays_replay(0, EVICTED_MAX, all), all);
+            assert_eq!(delays_replay(9, EVICTED_MAX / 10, all), all);
+        }
+        assert!(delays_replay(1, u64::MAX, true));
     }
 }

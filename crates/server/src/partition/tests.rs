@@ -227,16 +227,22 @@ fn exemplars_of_hidden_series_are_not_many_in_a_group() {
     node.stop();
 }
 
-/// Replay tests the patterns of all deletes in a dictionary.
+/// Replay tests the patterns of all deletes in a dictionary. Other conditions take little time.
 #[test]
-fn a_dictionary_ends_after_many_deletes() {
-    for (deletes, dictionaries) in [(seal::DELETES_MAX - 1, 1), (seal::DELETES_MAX, 2)] {
+fn a_dictionary_ends_after_many_deletes_with_patterns() {
+    let (pattern, prefix) = (r#"{i="1",__name__=~"n.*[0-9]e"}"#, r#"{i="1",__name__=~"n.*"}"#);
+    let cases = [
+        (pattern, seal::DELETES_MAX - 1, 1),
+        (pattern, seal::DELETES_MAX, 2),
+        (prefix, seal::DELETES_MAX, 1),
+    ];
+    for (selector, deletes, dictionaries) in cases {
         let dir = tempfile::tempdir().unwrap();
         let node = small_node(dir.path());
         let (mut owner, send) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
         send.send(Command::Write(Box::new(new_series("m", 1)))).unwrap();
         owner.turn(None);
-        let selectors = vec![query::parse_selector(r#"{__name__="none"}"#).unwrap()];
+        let selectors = vec![query::parse_selector(selector).unwrap()];
         let delete = Arc::new(tables::Delete { selectors, range: TimeRange::ALL });
         for _ in 0..deletes {
             let (reply, mut answer) = oneshot::channel();
@@ -256,9 +262,43 @@ fn a_dictionary_ends_after_many_deletes() {
         send.send(Command::Freeze(Freeze { all: false, except: Default::default(), reply })).unwrap();
         owner.turn(None);
         frozen.try_recv().unwrap();
-        assert_eq!(owner.journal.stats().dictionaries, dictionaries, "{deletes} deletes");
+        assert_eq!(owner.journal.stats().dictionaries, dictionaries, "{deletes} deletes of {selector}");
         node.stop();
     }
+}
+
+/// Replay restores evicted exemplars, and tests their labels with the patterns of later deletes.
+#[test]
+fn a_dictionary_ends_before_a_delete_if_many_exemplars_were_evicted() {
+    let check = |evicted: u64, all: bool, dictionaries: u64| {
+        let dir = tempfile::tempdir().unwrap();
+        let node = small_node(dir.path());
+        let (mut owner, send) = owner_of(&node, journal::Memory::new(JournalId::default(), 1000));
+        let tenant = TenantId::anonymous();
+        send.send(Command::Write(Box::new(new_series("m", 1)))).unwrap();
+        owner.turn(None);
+        owner.record_delete(|encoder| encoder.deleted(&TenantId::parse("other").unwrap())).unwrap();
+        // so many definitions that the dictionary does not end for another reason
+        owner.dictionary.grow(1000, 8 << 20);
+        {
+            let exemplar = |i| Exemplar { labels: Labels::empty(), timestamp_ms: i as i64, value: i as f64 };
+            let mut head = owner.partition.head.write();
+            head.put_exemplars(&tenant, (0..evicted).map(|i| (SeriesRef(0), exemplar(i))), 1);
+            while !matches!(head.evict_turn(head::Idle::before(u32::MAX), |_, _| {}), head::Evicted::Done(_))
+            {
+            }
+            assert_eq!(head.evicted_exemplars(), evicted);
+        }
+        let (reply, frozen) = sync_channel(1);
+        send.send(Command::Freeze(Freeze { all, except: Default::default(), reply })).unwrap();
+        owner.turn(None);
+        frozen.try_recv().unwrap();
+        assert_eq!(owner.journal.stats().dictionaries, dictionaries, "{evicted} evicted, all: {all}");
+        node.stop();
+    };
+    check(seal::EVICTED_MAX - 1, true, 1);
+    check(seal::EVICTED_MAX, true, 2);
+    check(seal::EVICTED_MAX, false, 1);
 }
 
 /// A connection sends many late samples of a series, and then one more value for a time that they contain.

@@ -37,6 +37,8 @@ pub(super) struct Replay {
     pub(super) tested: u64,
     pub(super) looked_at: Option<Instant>,
     pub(super) memory_wait: Option<Wait>,
+    /// Of the current record, if its patterns are being tested.
+    pub(super) testing: Option<Wait>,
     /// Tenants whose series without samples and exemplars must be evicted after replay, because exemplars were deleted.
     pub(super) bereft: BTreeSet<TenantId>,
 }
@@ -62,6 +64,7 @@ impl Replay {
             tested: 0,
             looked_at: None,
             memory_wait: None,
+            testing: None,
             bereft: BTreeSet::new(),
         })
     }

@@ -2,9 +2,9 @@
 //!
 //! Patterns are tested only with label values of series that have exemplars in the range of the delete, and once with each value.
 //! Conditions are applied in the order in which the delete applied them, so it tested these values too, but not those of series
-//! that it did not find: replay restores series that were hidden or evicted when the delete came. So a record may take longer
-//! than its delete, and a dictionary ends after some deletes (`DELETES_MAX` in `seal.rs`). One pattern at a time is
-//! compiled, so that little memory is enough.
+//! that it did not find: replay restores series with exemplars that were evicted when the delete came. So a record may take longer
+//! than its delete, and a dictionary ends after some deletes, or before the next one if many exemplars were evicted
+//! (`delays_replay` in `seal.rs`). One pattern at a time is compiled, so that little memory is enough.
 
 use super::apply::Replay;
 use super::{Halt, Owner};
@@ -20,6 +20,10 @@ use stdx::budget::Reservation;
 
 /// Commands are handled after this many series, and after each test of a pattern.
 const SERIES: usize = 1000;
+
+/// Conditions without a pattern that needs an engine are tested with the values of so few series one by one. For more series, the
+/// values of the label are visited instead if they are not more than the series.
+const FEW: u64 = 100;
 
 /// Upper bound on the memory of a remembered answer, also while their table grows.
 const ANSWER_BYTES: usize = 64;
@@ -53,19 +57,20 @@ impl Owner {
             in_range.map(|(series, _)| series.0).collect()
         };
         let mut selected = RoaringBitmap::new();
+        let mut has_patterns = false;
         for conditions in &deleted.selectors {
             let mut left = &all - &selected;
             if left.is_empty() {
                 break;
             }
-            let Some(ordered) = self.ordered(replay, conditions, offset)? else {
+            let Some(ordered) = self.ordered(replay, conditions, offset, &mut has_patterns)? else {
                 return Ok(Err(NOT_COMPILED));
             };
             for condition in ordered {
                 if left.is_empty() {
                     break;
                 }
-                self.hear(replay, offset)?;
+                self.hear_between_tests(replay, offset)?;
                 let Some((matcher, mut memory)) = self.matcher(condition)? else {
                     return Ok(Err(NOT_COMPILED));
                 };
@@ -79,22 +84,24 @@ impl Owner {
         self.partition.grew(head.take_change());
         // also if no exemplar was dropped: those of a deleted series may have made room for others before this record
         replay.bereft.insert(tenant.clone());
-        self.sealing.deletes += 1;
+        self.sealing.deletes += u32::from(has_patterns);
         Ok(Ok(()))
     }
 
     /// The conditions in the order in which they are applied; `None` if one of them cannot be used. Compiles each pattern,
-    /// because only this tells whether it lists values.
+    /// because only this tells whether it lists values. Sets `has_patterns` if one of them needs an engine.
     fn ordered<'c>(
         &mut self,
         replay: &mut Replay,
         conditions: &'c [Condition],
         offset: Offset,
+        has_patterns: &mut bool,
     ) -> Result<Option<Vec<&'c Condition>>, Halt> {
         let mut ordered = Vec::with_capacity(conditions.len());
         for condition in conditions {
-            self.hear(replay, offset)?;
+            self.hear_between_tests(replay, offset)?;
             let Some((matcher, _memory)) = self.matcher(condition)? else { return Ok(None) };
+            *has_patterns |= matcher.needs_engine();
             ordered.push((Order::of(&matcher), condition));
         }
         ordered.sort_by_key(|(order, _)| *order);
@@ -127,10 +134,17 @@ impl Owner {
         series: &RoaringBitmap,
         offset: Offset,
     ) -> Result<RoaringBitmap, Halt> {
-        if Order::of(matcher) == Order::Lookup {
+        {
             let partition = self.partition.head.read();
             let Some(head) = partition.tenant(tenant) else { return Ok(RoaringBitmap::new()) };
-            return Ok(with_filters(std::slice::from_ref(matcher), |filters| head.select(filters)) & series);
+            let has_few_values = || {
+                let values = head.name_count(&matcher.name).map_or(0, |name| name.values);
+                series.len() > FEW && values as u64 <= series.len()
+            };
+            if Order::of(matcher) == Order::Lookup || (!matcher.needs_engine() && has_few_values()) {
+                let selected = with_filters(std::slice::from_ref(matcher), |filters| head.select(filters));
+                return Ok(selected & series);
+            }
         }
         let mut matching = RoaringBitmap::new();
         // for each label pair; commands may evict series and their pairs, but only records create series, so that no number
@@ -138,7 +152,7 @@ impl Owner {
         let mut answers: HashMap<Option<u32>, bool> = HashMap::new();
         for (i, series) in series.iter().enumerate() {
             if i % SERIES == SERIES - 1 {
-                self.hear(replay, offset)?;
+                self.hear_between_tests(replay, offset)?;
             }
             let (pair, value) = {
                 let partition = self.partition.head.read();
@@ -162,7 +176,7 @@ impl Owner {
                 matching.insert(series);
             }
             if matcher.needs_engine() {
-                self.hear(replay, offset)?;
+                self.hear_between_tests(replay, offset)?;
             }
         }
         Ok(matching)

@@ -138,7 +138,10 @@ impl Exemplars {
         }
         let ring = self.rings.entry(outline.tenant.clone()).or_default();
         for given in &outline.exemplars {
-            if ring.entries.len() == ring.entries.capacity() && ring.grow(slots, memory).is_err() {
+            if ring.entries.len() == ring.entries.capacity()
+                && ring.grow(slots, memory).is_err()
+                && ring.entries.len() == ring.entries.capacity()
+            {
                 ring.entries.pop_front();
             }
             if ring.entries.len() < ring.entries.capacity() {
@@ -190,6 +193,8 @@ impl Ring {
     /// Drops entries of series whose reference was given to another one, because the head has evicted them with their exemplars.
     /// Also drops entries that are repeated by later ones, which is all that restoring their series needs.
     fn drop_unneeded(&mut self, slots: &Slots, memory: &mut Reservation) -> Result<(), Exhausted> {
+        // also if memory runs out below: otherwise, each further exemplar would visit all entries again
+        self.pushed = 0;
         self.entries.retain(|(given, definition)| slots.definition(*given) == *definition);
         let held_bytes = memory.bytes();
         memory.resize(held_bytes + (self.entries.len() * size_of::<((SeriesRef, u32), u32)>()) as u64)?;
@@ -199,8 +204,27 @@ impl Ring {
         newest.sort_unstable_by_key(|(_, position)| *position);
         self.entries.clear();
         self.entries.extend(newest.into_iter().map(|(entry, _)| entry));
-        self.pushed = 0;
         memory.resize(held_bytes).expect("BUG: a reservation cannot shrink");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::budget::Account;
+
+    #[test]
+    fn exemplars_for_which_there_is_no_memory_do_not_visit_the_ring_again_and_again() {
+        let (account, limit) = (Account::new("test", 1 << 20), 2 * EXEMPLARS_MAX);
+        let mut references = References::new(account.reserve(0).unwrap());
+        let (slots, _) = references.of(&TenantId::anonymous()).unwrap();
+        let entries = (0..limit as u32).map(|given| (SeriesRef(given), slots.definition(SeriesRef(given))));
+        let mut ring = Ring { entries: entries.collect(), limit, pushed: limit };
+        let mut memory = account.reserve(account.limit_bytes() - account.used_bytes()).unwrap();
+        assert!(ring.grow(slots, &mut memory).is_err());
+        assert_eq!((ring.entries.len(), ring.pushed), (limit, 0));
+        assert!(ring.grow(slots, &mut memory).is_ok(), "drops the oldest, without visiting the others");
+        assert_eq!(ring.entries.len(), limit - 1);
     }
 }

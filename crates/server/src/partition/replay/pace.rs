@@ -22,8 +22,14 @@ const ROOM_POLL: Duration = Duration::from_millis(20);
 
 const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
 
-/// While replay waits for memory that others use, it tries again at this interval.
+/// While replay waits for memory that others use, it tries again at this interval, which grows by half with each attempt: an attempt
+/// may read a whole dictionary, and takes memory while it does.
 const MEMORY_RETRY: Duration = Duration::from_secs(1);
+
+const MEMORY_RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// If the patterns of a record are tested for longer than this, operators are told.
+const TESTS_LOGGED: Duration = Duration::from_secs(30);
 
 /// Series that are not needed are evicted at most this often, because each eviction reads the dictionary to its end.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
@@ -57,15 +63,16 @@ impl Owner {
     }
 
     /// Waits until the replay of another partition gives back memory of the account `replay`, but not longer than
-    /// [`MEMORY_RETRY`], because it may have done so before this call. The caller tries again, and may call this again.
+    /// [`MEMORY_RETRY`] at first, because it may have done so before this call. The caller tries again, and may call this again.
     pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let (used_bytes, now) = (self.context.replay.used_bytes(), self.context.clock.instant());
-        let others_may_have_given_back = move |owner: &mut Self, _: &mut Replay| {
-            let is_due = owner.context.clock.instant().duration_since(now) >= MEMORY_RETRY;
-            Ok(is_due || owner.context.replay.used_bytes() < used_bytes)
-        };
         let earlier = replay.memory_wait.take().filter(|wait| wait.records == replay.records);
         let mut wait = earlier.unwrap_or_else(|| Wait::of(replay, now));
+        let pause = (now.duration_since(wait.began) / 2).clamp(MEMORY_RETRY, MEMORY_RETRY_MAX);
+        let others_may_have_given_back = move |owner: &mut Self, _: &mut Replay| {
+            let is_due = owner.context.clock.instant().duration_since(now) >= pause;
+            Ok(is_due || owner.context.replay.used_bytes() < used_bytes)
+        };
         let why = |_: &Self| "replay waits for memory that the replay of other partitions uses".to_owned();
         self.wait_for(replay, next, &mut wait, why, others_may_have_given_back)?;
         replay.memory_wait = Some(wait);
@@ -89,17 +96,48 @@ impl Owner {
                 self.partition.trouble.lock().clear();
                 return Ok(());
             }
-            let now = self.context.clock.instant();
-            let logs = wait.logged.is_none_or(|at| now.duration_since(at) >= ROOM_WAIT_LOGGED);
-            if logs || self.partition.trouble.lock().is_empty() {
-                let trouble = why(self);
-                if logs {
-                    wait.logged = Some(now);
-                    let waited = now.duration_since(wait.began);
-                    tracing::warn!(partition = self.number, ?waited, "{trouble}");
-                }
-                *self.partition.trouble.lock() = trouble;
+            self.tell(wait, || why(self));
+        }
+    }
+
+    /// Shows a reason as the partition's trouble, and logs it at intervals.
+    fn tell(&self, wait: &mut Wait, why: impl FnOnce() -> String) {
+        let now = self.context.clock.instant();
+        let logs = wait.logged.is_none_or(|at| now.duration_since(at) >= ROOM_WAIT_LOGGED);
+        if logs || self.partition.trouble.lock().is_empty() {
+            let trouble = why();
+            if logs {
+                wait.logged = Some(now);
+                let waited = now.duration_since(wait.began);
+                tracing::warn!(partition = self.number, ?waited, "{trouble}");
             }
+            *self.partition.trouble.lock() = trouble;
+        }
+    }
+
+    /// Like [`Self::hear`], while patterns of the record at `offset` are tested. If this takes long, tells why the node does not
+    /// become ready.
+    pub(super) fn hear_between_tests(&mut self, replay: &mut Replay, offset: Offset) -> Result<(), Halt> {
+        self.hear(replay, offset)?;
+        let now = self.context.clock.instant();
+        let earlier = replay.testing.take().filter(|wait| wait.records == replay.records);
+        let mut wait = earlier.unwrap_or_else(|| Wait::of(replay, now));
+        if now.duration_since(wait.began) >= TESTS_LOGGED {
+            let (offset, tested) = (offset.0, replay.tested);
+            self.tell(&mut wait, || {
+                format!(
+                    "replay tests label values with the patterns of a delete, at offset {offset} of the journal; \
+                     {tested} tests so far"
+                )
+            });
+        }
+        replay.testing = Some(wait);
+        Ok(())
+    }
+
+    pub(super) fn end_tests(&self, replay: &mut Replay) {
+        if replay.testing.take().is_some_and(|wait| wait.logged.is_some()) {
+            self.partition.trouble.lock().clear();
         }
     }
 
