@@ -39,11 +39,18 @@ pub struct Idle {
     /// Series last seen before this time are evicted, if they have no samples. Hidden ones are evicted whenever they
     /// were seen ([`crate::hide`]).
     pub evict_before_s: u32,
+    /// The same for series that got samples in different seconds. Series of a flood usually did not.
+    pub evict_lasting_before_s: u32,
 }
 
 impl Idle {
     pub const fn before(seconds: u32) -> Self {
-        Self { retire_before_s: seconds, evict_before_s: seconds }
+        Self { retire_before_s: seconds, evict_before_s: seconds, evict_lasting_before_s: seconds }
+    }
+
+    /// Evicts series, but retires none.
+    pub const fn evict_before(seconds: u32) -> Self {
+        Self { retire_before_s: 0, ..Self::before(seconds) }
     }
 }
 
@@ -63,7 +70,8 @@ impl TenantHead {
                     series.state &= !ACTIVE;
                     self.active -= 1;
                 }
-                let is_idle = series.seen_s < idle.evict_before_s || series.state & HIDDEN != 0;
+                let before_s = if series.lasting { idle.evict_lasting_before_s } else { idle.evict_before_s };
+                let is_idle = series.seen_s < before_s || series.state & HIDDEN != 0;
                 if !is_idle || series.holds_samples() {
                     return if linked { Decision::Link } else { Decision::Unlink };
                 }

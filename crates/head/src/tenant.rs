@@ -250,6 +250,8 @@ impl TenantHead {
         let mut done = refs.len();
         for (i, ((series_ref, &timestamp_ms), value)) in refs.iter().zip(timestamps).zip(values).enumerate() {
             let mut series = self.series.get_mut(series_ref.index());
+            // before the first sample, it is 0
+            series.lasting |= series.seen_s != now_s && series.seen_s != 0;
             series.seen_s = now_s;
             if series.state != awake {
                 if series.state & HIDDEN != 0 {

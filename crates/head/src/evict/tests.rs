@@ -254,12 +254,38 @@ fn unseen_series_leave_the_active_set_and_return() {
     head.append(&refs[..2], &[1; 2], &[1.0; 2], 100);
     head.append(&refs[..1], &[2], &[1.0], 200);
     assert_eq!(head.active_count(), 2);
-    let idle = Idle { retire_before_s: 150, evict_before_s: 0 };
+    let idle = Idle { retire_before_s: 150, ..Idle::evict_before(0) };
     assert_eq!(partition.evict_turn(idle, |_, _| {}), Evicted::Done(0));
     let head = partition.tenant_mut(&tenant);
     assert_eq!((head.active_count(), head.series_count()), (1, 3));
     head.append(&refs[1..2], &[3], &[1.0], 300);
     assert_eq!(head.active_count(), 2);
+}
+
+/// Not those of a flood, of which each gets one sample, or several at once.
+#[test]
+fn series_with_samples_in_different_seconds_stay_longer() {
+    let tenant = TenantId::anonymous();
+    let mut partition = Partition::new(1);
+    let head = partition.tenant_mut(&tenant);
+    let refs: Vec<_> = (0..3).map(|i| create(head, &labels_of(i, 0))).collect();
+    head.append(&refs, &[1; 3], &[1.0; 3], 100);
+    head.append(&refs[..1], &[2], &[1.0], 100);
+    head.append(&refs[1..2], &[2], &[1.0], 105);
+    assert_eq!(partition.freeze(|_| true), 5);
+    while !partition.release_turn(|_| true) {}
+    let idle = |lasting_s| Idle { evict_lasting_before_s: lasting_s, ..Idle::evict_before(110) };
+    let mut evict = |lasting_s, expected| {
+        let mut freed = Vec::new();
+        while !matches!(
+            partition.evict_turn(idle(lasting_s), |_, series| freed.push(series)),
+            Evicted::Done(_)
+        ) {}
+        freed.sort_unstable();
+        assert_eq!(freed, expected);
+    };
+    evict(105, vec![refs[0], refs[2]]);
+    evict(106, vec![refs[1]]);
 }
 
 #[test]

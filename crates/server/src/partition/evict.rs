@@ -29,7 +29,7 @@ const WAIT: Duration = Duration::from_millis(20);
 const DELETED_MAX: usize = 64;
 
 /// Evicts all series without samples, even if they were seen recently.
-const UNSEALED_ONLY: Idle = Idle { retire_before_s: 0, evict_before_s: u32::MAX };
+const UNSEALED_ONLY: Idle = Idle::evict_before(u32::MAX);
 
 /// An eviction of the series of a deleted tenant.
 #[derive(Debug)]

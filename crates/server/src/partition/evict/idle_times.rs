@@ -26,6 +26,11 @@ const LEVELS: [Level; 3] = [
     Level { percent: EVICT_SOON, limits: Limits { above_share_s: 60, within_share_s: 900 } },
 ];
 
+/// Series that got samples in different seconds may be idle for so many seconds even if their tenant is above its share, except from
+/// [`EVICT_EVERYTHING`] on. Otherwise, a flood of series would evict those of the same tenant that get a sample every few seconds, and
+/// each of their samples would be one of a new series.
+const LASTING_S: u32 = 60;
+
 /// Series may only be idle for this many seconds while there are almost too many tenants.
 const CROWDED_S: u32 = 60;
 
@@ -72,6 +77,10 @@ impl IdleTimes {
         Self { now_s: context.steady_s(), series_idle_s, is_crowded, above_share_s, division }
     }
 
+    fn limits(&self, context: &Context) -> Limits {
+        Limits::of(level_of(context), self.is_crowded, self.series_idle_s)
+    }
+
     /// Seconds for which a tenant's series may be idle.
     pub(super) fn seconds_of(
         &self,
@@ -80,7 +89,7 @@ impl IdleTimes {
         settings: &settings::Tenants,
         now: Instant,
     ) -> u32 {
-        let limits = Limits::of(level_of(context), self.is_crowded, self.series_idle_s);
+        let limits = self.limits(context);
         // The shares are those of the level at the beginning. At a higher level, tenants that are above them may be within theirs, so
         // only the last level counts; another eviction begins a second after this one.
         let above_share_s = self.above_share_s.min(limits.within_share_s);
@@ -101,9 +110,12 @@ impl IdleTimes {
         settings: &settings::Tenants,
         now: Instant,
     ) -> Idle {
+        let seconds = self.seconds_of(tenant, context, settings, now);
+        let lasting_s = LASTING_S.min(self.limits(context).within_share_s).max(seconds);
         Idle {
             retire_before_s: self.now_s.saturating_sub(self.series_idle_s),
-            evict_before_s: self.now_s.saturating_sub(self.seconds_of(tenant, context, settings, now)),
+            evict_before_s: self.now_s.saturating_sub(seconds),
+            evict_lasting_before_s: self.now_s.saturating_sub(lasting_s),
         }
     }
 }

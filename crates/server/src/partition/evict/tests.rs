@@ -6,7 +6,7 @@ use crate::settings::Settings;
 use crate::write_path::tests::small_settings;
 use admission::Head;
 use journal::JournalId;
-use model::{Labels, SeriesKey};
+use model::{Labels, SeriesKey, SeriesRef};
 use stdx::clock::{Clock, ManualClock};
 
 struct SmallHead {
@@ -46,8 +46,22 @@ impl SmallHead {
         self.owner.note_tenants();
     }
 
+    /// Gives the first series two samples five seconds apart, and releases them as if they were sealed.
+    fn seal_two_samples(&mut self, tenant: &TenantId, series: usize) {
+        let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
+        for at_ms in [1, 2] {
+            let (timestamps, values) = (vec![at_ms; series], vec![1.0; series]);
+            let now_s = self.owner.context.steady_s();
+            self.owner.partition.head.write().tenant_mut(tenant).append(&refs, &timestamps, &values, now_s);
+            self.clock.advance(5000);
+        }
+        let mut partition = self.owner.partition.head.write();
+        assert_eq!(partition.freeze(|_| true), 2 * series as u64);
+        while !partition.release_turn(|_| true) {}
+    }
+
     fn fill(&mut self, tenant: &TenantId, percent: u64) {
-        for i in (0..).step_by(100) {
+        for i in (2 * QUIET as u32..).step_by(100) {
             if self.head().is_filled_to(percent) {
                 return;
             }
@@ -104,6 +118,23 @@ fn whoever_fills_the_head_loses_idle_series_first() {
     check(80, 290, [false, true]);
     check(90, 2, [false, true]);
     check(50, 3602, [false, false]);
+}
+
+/// Otherwise, each sample of a series that gets one every few seconds would be one of a new series.
+#[test]
+fn a_flood_evicts_lasting_series_of_its_own_tenant_last() {
+    let [flood, _] = tenants();
+    let check = |percent, idle_s: u64, stays| {
+        let mut small = SmallHead::new();
+        small.create(&flood, 0..QUIET as u32);
+        small.seal_two_samples(&flood, QUIET);
+        small.fill(&flood, percent);
+        small.evict_after(idle_s);
+        assert_eq!(small.series(&flood), if stays { QUIET } else { 0 }, "{percent} %, idle for {idle_s} s");
+    };
+    check(80, 30, true);
+    check(80, 62, false);
+    check(95, 2, false);
 }
 
 /// Otherwise, the tenant above its share would get no series as long as those of another tenant are kept for nothing.

@@ -221,7 +221,7 @@ impl Owner {
         }
         let (head, now_s) = (&self.partition.head, replay.seen_s + 1);
         head.write().see_exemplars(now_s);
-        let idle = Idle { retire_before_s: 0, evict_before_s: now_s };
+        let idle = Idle::evict_before(now_s);
         let evicted = loop {
             let is_bereft = |tenant: &TenantId| replay.bereft.contains(tenant);
             let evicted = head.write().evict_turn_of(|_| idle, is_bereft, |_, _| {});
@@ -252,7 +252,7 @@ impl Owner {
         if !self.context.heads.is_filled_to(watermarks::EVICT_AT_ONCE) {
             head.write().see_exemplars(now_s);
         }
-        let idle = Idle { retire_before_s: 0, evict_before_s: now_s };
+        let idle = Idle::evict_before(now_s);
         let evicted = loop {
             let evicted = head.write().evict_turn(idle, |_, _| {});
             if let Evicted::Done(count) = evicted {
