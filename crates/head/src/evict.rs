@@ -39,7 +39,7 @@ pub struct Idle {
     /// Series last seen before this time are evicted, if they have no samples. Hidden ones are evicted whenever they
     /// were seen ([`crate::hide`]).
     pub evict_before_s: u32,
-    /// The same for series that got samples in different seconds. Series of a flood usually did not.
+    /// The same for series that got newer samples in different seconds. Series of a flood usually did not.
     pub evict_lasting_before_s: u32,
 }
 

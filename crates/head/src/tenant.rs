@@ -250,9 +250,7 @@ impl TenantHead {
         let mut done = refs.len();
         for (i, ((series_ref, &timestamp_ms), value)) in refs.iter().zip(timestamps).zip(values).enumerate() {
             let mut series = self.series.get_mut(series_ref.index());
-            // before the first sample, it is 0
-            series.lasting |= series.seen_s != now_s && series.seen_s != 0;
-            series.seen_s = now_s;
+            let before_s = std::mem::replace(&mut series.seen_s, now_s);
             if series.state != awake {
                 if series.state & HIDDEN != 0 {
                     if shown == SHOWN_MAX {
@@ -267,6 +265,8 @@ impl TenantHead {
                 grown += series.wake(awake);
             }
             if timestamp_ms > series.open.last_ms() || series.is_newest_released(timestamp_ms) {
+                // A request that is repeated brings no newer sample. Before the first one, `before_s` is 0.
+                series.lasting |= before_s != now_s && before_s != 0 && timestamp_ms > series.open.last_ms();
                 grown += series.append(timestamp_ms, value);
                 stats.in_order += 1;
             } else if repeats_newest(series, timestamp_ms, value) {

@@ -262,17 +262,21 @@ fn unseen_series_leave_the_active_set_and_return() {
     assert_eq!(head.active_count(), 2);
 }
 
-/// Not those of a flood, of which each gets one sample, or several at once.
+/// Not those of a flood, of which each gets one sample, or several at once, perhaps with a request that is repeated.
 #[test]
-fn series_with_samples_in_different_seconds_stay_longer() {
+fn series_with_newer_samples_in_different_seconds_stay_longer() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     let head = partition.tenant_mut(&tenant);
-    let refs: Vec<_> = (0..3).map(|i| create(head, &labels_of(i, 0))).collect();
-    head.append(&refs, &[1; 3], &[1.0; 3], 100);
+    let refs: Vec<_> = (0..4).map(|i| create(head, &labels_of(i, 0))).collect();
+    head.append(&refs, &[1; 4], &[1.0; 4], 100);
     head.append(&refs[..1], &[2], &[1.0], 100);
-    head.append(&refs[1..2], &[2], &[1.0], 105);
-    assert_eq!(partition.freeze(|_| true), 5);
+    head.append(&refs[1..3], &[2; 2], &[1.0; 2], 105);
+    head.append(&refs[3..], &[1], &[1.0], 105);
+    assert_eq!(partition.freeze(|_| true), 7);
+    while !partition.release_turn(|_| true) {}
+    partition.tenant_mut(&tenant).append(&refs[3..], &[1], &[1.0], 106);
+    partition.freeze(|_| true);
     while !partition.release_turn(|_| true) {}
     let idle = |lasting_s| Idle { evict_lasting_before_s: lasting_s, ..Idle::evict_before(110) };
     let mut evict = |lasting_s, expected| {
@@ -284,8 +288,8 @@ fn series_with_samples_in_different_seconds_stay_longer() {
         freed.sort_unstable();
         assert_eq!(freed, expected);
     };
-    evict(105, vec![refs[0], refs[2]]);
-    evict(106, vec![refs[1]]);
+    evict(105, vec![refs[0], refs[3]]);
+    evict(106, vec![refs[1], refs[2]]);
 }
 
 #[test]

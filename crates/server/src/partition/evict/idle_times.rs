@@ -6,7 +6,7 @@
 use crate::limits::tenant_state::Division;
 use crate::partition::Context;
 use crate::settings;
-use admission::watermarks::{EVICT_AT_ONCE, EVICT_EVERYTHING, EVICT_SOON};
+use admission::watermarks::{EVICT_AT_ONCE, EVICT_EVERYTHING, EVICT_SOON, NO_NEW_SERIES_WITHIN_SHARE};
 use head::Idle;
 use model::TenantId;
 use std::time::Instant;
@@ -26,10 +26,11 @@ const LEVELS: [Level; 3] = [
     Level { percent: EVICT_SOON, limits: Limits { above_share_s: 60, within_share_s: 900 } },
 ];
 
-/// Series that got samples in different seconds may be idle for so many seconds even if their tenant is above its share, except from
-/// [`EVICT_EVERYTHING`] on. Otherwise, a flood of series would evict those of the same tenant that get a sample every few seconds, and
-/// each of their samples would be one of a new series.
-const LASTING_S: u32 = 60;
+/// Series that got newer samples in different seconds may be idle for so many seconds even if their tenant is above its share: for an
+/// interval of a minute, and some more for delays. Otherwise, a flood of series would evict those of the same tenant that get a sample
+/// every few seconds, and each of their samples would be one of a new series. This ends when tenants within their share are refused new
+/// series, too ([`NO_NEW_SERIES_WITHIN_SHARE`]).
+const LASTING_S: u32 = 90;
 
 /// Series may only be idle for this many seconds while there are almost too many tenants.
 const CROWDED_S: u32 = 60;
@@ -111,7 +112,9 @@ impl IdleTimes {
         now: Instant,
     ) -> Idle {
         let seconds = self.seconds_of(tenant, context, settings, now);
-        let lasting_s = LASTING_S.min(self.limits(context).within_share_s).max(seconds);
+        let is_nearly_full = context.heads.is_filled_to(NO_NEW_SERIES_WITHIN_SHARE);
+        let most_s = if is_nearly_full { 0 } else { self.limits(context).within_share_s };
+        let lasting_s = LASTING_S.min(most_s).max(seconds);
         Idle {
             retire_before_s: self.now_s.saturating_sub(self.series_idle_s),
             evict_before_s: self.now_s.saturating_sub(seconds),

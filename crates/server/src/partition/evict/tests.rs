@@ -52,7 +52,13 @@ impl SmallHead {
         for at_ms in [1, 2] {
             let (timestamps, values) = (vec![at_ms; series], vec![1.0; series]);
             let now_s = self.owner.context.steady_s();
-            self.owner.partition.head.write().tenant_mut(tenant).append(&refs, &timestamps, &values, now_s);
+            let mut partition = self.owner.partition.head.write();
+            let before_bytes = partition.memory_bytes_of(tenant);
+            let head = partition.tenant_mut(tenant);
+            head.append(&refs, &timestamps, &values, now_s);
+            let bytes = head.memory_bytes() as isize - before_bytes as isize;
+            drop(partition);
+            self.owner.partition.grew(bytes);
             self.clock.advance(5000);
         }
         let mut partition = self.owner.partition.head.write();
@@ -132,8 +138,9 @@ fn a_flood_evicts_lasting_series_of_its_own_tenant_last() {
         small.evict_after(idle_s);
         assert_eq!(small.series(&flood), if stays { QUIET } else { 0 }, "{percent} %, idle for {idle_s} s");
     };
-    check(80, 30, true);
-    check(80, 62, false);
+    check(80, 62, true);
+    check(80, 92, false);
+    check(93, 2, false);
     check(95, 2, false);
 }
 
