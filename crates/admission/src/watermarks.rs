@@ -15,7 +15,7 @@ pub const REFUSE_BLOCKED: u64 = 60;
 pub const TENANTS: usize = 80;
 
 /// Series of tenants above their share are evicted as soon as they have no samples in memory, or 90 s after their last write if they
-/// got newer samples in different seconds; those of the others five minutes after their last write. Most exemplars are dropped.
+/// go on (`head::Idle::evict_lasting_before_s`), up to [`NO_NEW_SERIES_WITHIN_SHARE`]; those of the others five minutes after their last write. Most exemplars are dropped.
 pub const EVICT_AT_ONCE: u64 = 75;
 
 /// Tenants above their share of the head get no new series ([`crate::share`]).

@@ -13,7 +13,8 @@ pub(crate) struct Series {
     pub(crate) seen_s: u32,
     /// [`ACTIVE`] and other flags in one byte, so that an append checks them all with one comparison.
     pub(crate) state: u8,
-    /// True if it got a newer sample in a later second than another, so that its sender probably goes on with it.
+    /// True if a newer sample came in a later second than the sample before it, so that the sender probably goes on with the series.
+    /// A staleness marker ends this.
     pub(crate) lasting: bool,
     pub(crate) late: bool,
     /// True if the series has late samples from before the last freeze.

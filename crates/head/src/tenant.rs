@@ -266,7 +266,8 @@ impl TenantHead {
             }
             if timestamp_ms > series.open.last_ms() || series.is_newest_released(timestamp_ms) {
                 // A request that is repeated brings no newer sample. Before the first one, `before_s` is 0.
-                series.lasting |= before_s != now_s && before_s != 0 && timestamp_ms > series.open.last_ms();
+                let goes_on = before_s != now_s && before_s != 0 && timestamp_ms > series.open.last_ms();
+                series.lasting = (series.lasting || goes_on) && !value.is_stale();
                 grown += series.append(timestamp_ms, value);
                 stats.in_order += 1;
             } else if repeats_newest(series, timestamp_ms, value) {

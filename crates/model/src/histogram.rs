@@ -122,6 +122,12 @@ impl Histogram {
         &self.0
     }
 
+    /// Sum of all observations.
+    pub fn sum(&self) -> f64 {
+        let last = self.0.last_chunk().expect("BUG: a histogram has no sum");
+        f64::from_bits(u64::from_le_bytes(*last))
+    }
+
     pub fn parts(&self) -> HistogramParts {
         HistogramParts::decode(&self.0).expect("BUG: checked bytes of a histogram cannot be decoded")
     }
@@ -253,6 +259,7 @@ mod tests {
         let check = |parts: &HistogramParts| {
             let encoded = Histogram::new(parts).unwrap();
             assert_eq!(&encoded.parts(), parts);
+            assert_eq!(encoded.sum().to_bits(), parts.sum.to_bits());
             assert_eq!(Histogram::from_bytes(encoded.as_bytes()), Ok(encoded));
         };
         check(&latency());

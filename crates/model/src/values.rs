@@ -32,6 +32,9 @@ pub trait Value: Clone {
 
     fn is_same(&self, other: &Self) -> bool;
 
+    /// True for a staleness marker: the series has ended.
+    fn is_stale(&self) -> bool;
+
     fn column(values: &[Self]) -> ValuesRef<'_>;
 
     /// Panics if the column has values of another kind.
@@ -48,6 +51,11 @@ impl Value for f64 {
 
     fn is_same(&self, other: &Self) -> bool {
         self.to_bits() == other.to_bits()
+    }
+
+    #[inline]
+    fn is_stale(&self) -> bool {
+        crate::sample::is_stale(*self)
     }
 
     fn column(values: &[Self]) -> ValuesRef<'_> {
@@ -71,6 +79,10 @@ impl Value for Histogram {
 
     fn is_same(&self, other: &Self) -> bool {
         self == other
+    }
+
+    fn is_stale(&self) -> bool {
+        crate::sample::is_stale(self.sum())
     }
 
     fn column(values: &[Self]) -> ValuesRef<'_> {

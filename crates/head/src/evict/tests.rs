@@ -268,14 +268,18 @@ fn series_with_newer_samples_in_different_seconds_stay_longer() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     let head = partition.tenant_mut(&tenant);
-    let refs: Vec<_> = (0..4).map(|i| create(head, &labels_of(i, 0))).collect();
-    head.append(&refs, &[1; 4], &[1.0; 4], 100);
+    let refs: Vec<_> = (0..6).map(|i| create(head, &labels_of(i, 0))).collect();
+    head.append(&refs, &[1; 6], &[1.0; 6], 100);
     head.append(&refs[..1], &[2], &[1.0], 100);
     head.append(&refs[1..3], &[2; 2], &[1.0; 2], 105);
-    head.append(&refs[3..], &[1], &[1.0], 105);
-    assert_eq!(partition.freeze(|_| true), 7);
+    head.append(&refs[3..4], &[1], &[1.0], 105);
+    // the last two end, the one after a second sample
+    let stale = f64::from_bits(model::STALE_NAN_BITS);
+    head.append(&refs[5..], &[2], &[1.0], 102);
+    head.append(&refs[4..], &[3; 2], &[stale; 2], 104);
+    assert_eq!(partition.freeze(|_| true), 12);
     while !partition.release_turn(|_| true) {}
-    partition.tenant_mut(&tenant).append(&refs[3..], &[1], &[1.0], 106);
+    partition.tenant_mut(&tenant).append(&refs[3..4], &[1], &[1.0], 106);
     partition.freeze(|_| true);
     while !partition.release_turn(|_| true) {}
     let idle = |lasting_s| Idle { evict_lasting_before_s: lasting_s, ..Idle::evict_before(110) };
@@ -288,7 +292,7 @@ fn series_with_newer_samples_in_different_seconds_stay_longer() {
         freed.sort_unstable();
         assert_eq!(freed, expected);
     };
-    evict(105, vec![refs[0], refs[3]]);
+    evict(105, vec![refs[0], refs[3], refs[4], refs[5]]);
     evict(106, vec![refs[1], refs[2]]);
 }
 

@@ -5,6 +5,7 @@ use crate::partition::Commands;
 use crate::settings::Settings;
 use crate::write_path::tests::small_settings;
 use admission::Head;
+use admission::watermarks::EVICT_EVERYTHING;
 use journal::JournalId;
 use model::{Labels, SeriesKey, SeriesRef};
 use stdx::clock::{Clock, ManualClock};
@@ -135,6 +136,9 @@ fn a_flood_evicts_lasting_series_of_its_own_tenant_last() {
         small.create(&flood, 0..QUIET as u32);
         small.seal_two_samples(&flood, QUIET);
         small.fill(&flood, percent);
+        let (is_full, everything) =
+            (small.head().is_filled_to(EVICT_EVERYTHING), percent >= EVICT_EVERYTHING);
+        assert_eq!(is_full, everything, "{:?}", small.head());
         small.evict_after(idle_s);
         assert_eq!(small.series(&flood), if stays { QUIET } else { 0 }, "{percent} %, idle for {idle_s} s");
     };
@@ -184,7 +188,7 @@ fn series_of_others_are_spared_as_soon_as_there_is_room() {
     };
     assert_eq!(seconds(), [0, 0]);
     drop(held);
-    assert!(!small.head().is_filled_to(watermarks::EVICT_EVERYTHING));
+    assert!(!small.head().is_filled_to(EVICT_EVERYTHING));
     assert_eq!(seconds(), [0, 300]);
 }
 
