@@ -14,8 +14,9 @@ pub const REFUSE_BLOCKED: u64 = 60;
 /// When this percentage of the limit on tenants is in memory, idle series are evicted early.
 pub const TENANTS: usize = 80;
 
-/// Series of tenants above their share are evicted as soon as they have no samples in memory, or 90 s after their last write if they
-/// go on (`head::Idle::evict_lasting_before_s`), up to [`NO_NEW_SERIES_WITHIN_SHARE`]; those of the others five minutes after their last write. Most exemplars are dropped.
+/// Series of tenants above their share are evicted as soon as they have no samples in memory. Up to [`NO_NEW_SERIES_WITHIN_SHARE`],
+/// those that go on (`head::Idle::evict_lasting_before_s`) stay for 90 s after their last write. Series of the other tenants are evicted
+/// five minutes after their last write. Most exemplars are dropped.
 pub const EVICT_AT_ONCE: u64 = 75;
 
 /// Tenants above their share of the head get no new series ([`crate::share`]).

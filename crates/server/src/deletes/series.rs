@@ -109,8 +109,9 @@ impl Interrupt for Yielding {
 
 type Answer = oneshot::Receiver<Result<(), Refusal>>;
 
-/// After the series are selected, takes a fifth of the time of the partitions' owners at most: about eight seconds for a million series in a partition. It
-/// does not wait for readers or writers, whatever they refer to.
+/// Drops exemplars from the heads, and hides series. Once the series are selected, this takes at most a fifth of the time of the
+/// partitions' owners: about eight seconds for a million series in a partition. It does not wait for readers or writers, whatever
+/// they refer to.
 pub(super) async fn forget(node: &Node, tenant: &TenantId, delete: &Arc<Delete>) -> Result<(), Refusal> {
     let (there, of, what) = (node.clone(), tenant.clone(), Arc::clone(delete));
     let asked = tokio::task::spawn_blocking(move || {

@@ -30,7 +30,7 @@ const COST_MAX: usize = 1 << 16;
 const LATE_COST: usize = 12;
 
 /// Cost of listing a hidden series with ten labels again, besides the cost of its sample or exemplar. Exemplars are not sliced: a
-/// submission with very many of hidden series may hold up a partition for half a second, but only once after each delete.
+/// submission with very many of hidden series may hold up a partition for half a second, again after each delete that hides them.
 const HIDDEN_COST: usize = 7;
 
 /// The sum of a late increment is stored again with each of the pieces behind it.

@@ -399,8 +399,8 @@ settings! {
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none",
             "Limit on a tenant's samples per second")
-            .why("Refused and repeated samples count too, except those of some requests that lack memory. The request that exceeds the limit is stored; the following \
-                requests are refused until the average is below the limit again, for a minute at most")
+            .why("Refused and repeated samples count too, except those of some requests that lack memory. The request that \
+                exceeds the limit is stored; the following requests are refused until the average is below the limit again, for a minute at most")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         BYTES_PER_SECOND: Option<Bytes> = setting("bytes_per_second", "none",
             "Limit on the bytes per second of a tenant's write requests, before decompression")

@@ -293,7 +293,7 @@ impl Intake {
         self.settle(sent).await
     }
 
-    /// Counts the points of a body that is durable. Returns what some of them needed besides.
+    /// Counts the points of a body that is durable, and stores those that computed series give back. Returns whether these came late.
     pub(super) async fn stored(&self, source: &Source, body: &Body, mut outcome: Outcome) -> Late {
         self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
         self.metrics.points.add(outcome.samples);
