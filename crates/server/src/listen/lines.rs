@@ -44,7 +44,7 @@ use crate::write_path;
 use aggregates::Aggregates;
 use connection::{Connection, Shared, stopped};
 use creation::Creation;
-use drain::{Drain, Times};
+use drain::{Deadlines, Drain};
 use drops::Drops;
 use encryption::Encryption;
 use intake::{Intake, Protocol};
@@ -234,7 +234,7 @@ impl Lines {
             let _ = tokio::join!(ended.recv(), timeout(REQUESTS_TIMEOUT, requests_ended));
         };
         let drain = Drain { aggregates, creation, drops, stopped_ms };
-        drain.run(senders, Times::within(drain::TIMEOUT)).await;
+        drain.run(senders, Deadlines::within(drain::TIMEOUT)).await;
     }
 }
 
@@ -331,7 +331,7 @@ async fn memory_for(intake: &Intake, bytes: u64) -> Result<Reservation, Exhauste
         if let Ok(memory) = intake.unwritten.reserve(bytes) {
             return Ok(memory);
         }
-        if !intake.unfinished.close_longest(Instant::now()) {
+        if !intake.unfinished.close_most_overdue(Instant::now()) {
             break;
         }
         tokio::time::sleep(CLOSE_WAIT).await;

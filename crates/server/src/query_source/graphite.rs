@@ -1,10 +1,10 @@
 //! How series are stored as Graphite sees them: the rules in the form that queries need.
 
-mod remembered;
+mod schema_cache;
 
 use query::graphite::{Aggregate, Archive, Schema};
-use remembered::Remembered;
 use rules::Method;
+use schema_cache::SchemaCache;
 use std::sync::OnceLock;
 
 /// Decides how the values of a metric are stored.
@@ -13,11 +13,11 @@ pub struct Schemas {
     rules: rules::Schemas,
     /// By [`rules::Schema::number`], made when they are first needed.
     made: Box<[OnceLock<Box<Schema>>]>,
-    remembered: Remembered,
+    cache: SchemaCache,
 }
 
-/// With fewer combinations of rules, comparing a name with all patterns takes no longer than remembering it.
-const REMEMBERED_COUNT_MIN: usize = 8;
+/// With fewer combinations of rules, comparing a name with all patterns takes no longer than the cache.
+const CACHED_COUNT_MIN: usize = 8;
 
 impl Default for Schemas {
     fn default() -> Self {
@@ -28,7 +28,7 @@ impl Default for Schemas {
 impl From<rules::Schemas> for Schemas {
     fn from(rules: rules::Schemas) -> Self {
         let made = std::iter::repeat_with(OnceLock::new).take(rules.count()).collect();
-        Self { rules, made, remembered: Remembered::default() }
+        Self { rules, made, cache: SchemaCache::default() }
     }
 }
 
@@ -40,15 +40,15 @@ impl Schemas {
 
 impl query::graphite::Schemas for Schemas {
     fn schema_of(&self, name: &str) -> &Schema {
-        let is_worth_it = self.rules.count() >= REMEMBERED_COUNT_MIN;
-        let number = if is_worth_it { self.remembered.get(name) } else { None };
+        let is_worth_it = self.rules.count() >= CACHED_COUNT_MIN;
+        let number = if is_worth_it { self.cache.get(name) } else { None };
         let known = number.and_then(|number| self.made[number].get());
         if let Some(schema) = known {
             return schema;
         }
         let schema = self.rules.of(name);
         if is_worth_it {
-            self.remembered.put(name, schema.number);
+            self.cache.put(name, schema.number);
         }
         self.made[schema.number].get_or_init(|| Box::new(made(&schema)))
     }

@@ -272,7 +272,7 @@ settings! {
             .why("Only lists of points are read; anything else is refused, and nothing is ever executed")
             .or("none");
         GRAPHITE_PROTOBUF: Option<SocketAddr> = setting("graphite_protobuf", "none",
-            "Address that receives go-carbon's protobuf messages, each with its length before it")
+            "Address that receives go-carbon's length-prefixed protobuf messages")
             .or("none");
         GRAPHITE_TLS: Option<SocketAddr> = setting("graphite_tls", "none",
             "Address that receives Graphite's plaintext protocol over TLS, such as `0.0.0.0:2013`")

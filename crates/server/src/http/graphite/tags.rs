@@ -277,7 +277,7 @@ fn sorted_tags<'f>(
     let tag = |text| tag_of(std::str::from_utf8(text).expect("BUG: a label name is not UTF-8"));
     let mut tags = sorted(found.all.iter().map(tag), turn, memory)?;
     tags.dedup();
-    // a metric name alone is no tag
+    // a metric name alone is not a tag
     Ok(if tags == [NAME_TAG] { Vec::new() } else { tags })
 }
 
@@ -326,7 +326,7 @@ fn suggestions(params: &Params) -> Result<usize, ApiError> {
     Ok(if params.get("limit").is_some() { limit(params)? } else { SUGGESTIONS })
 }
 
-/// A regular expression that the beginning of a text must match, if there is one.
+/// Optional regular expression, anchored at the start of the text.
 #[derive(Debug)]
 struct Filter(Option<Matcher>);
 

@@ -1,8 +1,8 @@
 //! Writes the points that aggregation rules compute: one task for each tenant with outputs that are due.
 //!
-//! A computed point takes the same way as a received one, so all limits apply: points of known outputs are written again
-//! until they are durable, those of new outputs wait for the creation of their series. While a tenant's points cannot be
-//! stored, only its own outputs wait.
+//! Computed points go through the same write path as received ones, so all limits apply: points of known
+//! outputs are written again until they are durable, those of new outputs wait for the creation of their
+//! series. While a tenant's points cannot be stored, only its own outputs wait.
 
 use super::buffer::Body;
 use super::connection::stopped;
@@ -45,7 +45,8 @@ pub(super) struct Aggregates {
     ended: Notify,
 }
 
-/// A round of a tenant. There is only one at a time: of two values for the same interval, the one that was computed later must win.
+/// Guard of a tenant's round. At most one exists for each tenant: of two values for the same interval, the
+/// one that was computed later must win.
 pub(super) struct Running {
     aggregates: Arc<Aggregates>,
     tenant: TenantId,
@@ -208,7 +209,7 @@ impl Aggregates {
     }
 }
 
-/// The outputs of a tenant that are due, one after the other.
+/// Progress of one pass over the outputs of a tenant that are due.
 struct Round {
     tenant: TenantId,
     now_ms: i64,

@@ -3,12 +3,12 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An allowance of time: at most `most` at once, and at most 1/`part` of all time in the long run.
+/// Token bucket of waiting time: holds `most`, and refills at 1/`part` of real time.
 #[derive(Debug)]
 pub(super) struct Allowance {
     most: Duration,
     part: u32,
-    /// When all of `most` may be used again, if nothing is used until then.
+    /// When the bucket will be full, if nothing is taken until then.
     full_at: Instant,
 }
 
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_comes_back_by_a_part_of_the_time() {
+    fn the_bucket_refills_at_a_part_of_the_time() {
         let ms = Duration::from_millis;
         let mut allowance = Allowance::new(ms(100), 8);
         let began = Instant::now();

@@ -29,7 +29,7 @@ fn reserved_bytes(capacity: usize) -> u64 {
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) bytes: Arc<Vec<u8>>,
-    /// When the first of the bytes was read.
+    /// When the first of the bytes was read, except those of a message that was unfinished before.
     pub(super) since: Instant,
     /// When the body was complete, in milliseconds since the Unix epoch. It is the time of points without a time.
     pub(super) arrived_ms: i64,
@@ -48,7 +48,8 @@ pub(super) struct Buffer {
     is_proven: bool,
     /// Arrival of the first byte that was read since the last [`Self::take`].
     since: Option<Instant>,
-    /// Arrival of the first byte of an unfinished message, without the time in which the server wrote instead of reading.
+    /// When the time of the unfinished message began: when its first byte arrived, or before. Each write that
+    /// kept the server from reading moves it on.
     unfinished_since: Option<Instant>,
     /// How long since then the server lacked the memory to read the rest.
     lacked_memory: Duration,

@@ -6,7 +6,9 @@
 use super::allowance::Allowance;
 use super::drops::{Drop, Drops, Reason};
 use super::intake::Source;
-use super::new_series_queue::{CHUNK_SERIES_MAX, Chunk, Dropped, Expected, Most, NewSeriesQueue, Pushed};
+use super::new_series_queue::{
+    CHUNK_SERIES_MAX, Chunk, ChunkLimits, Dropped, Expected, NewSeriesQueue, Pushed,
+};
 use super::telemetry::Metrics;
 use crate::refusal::Refusal;
 use crate::write_path::known::{NewSamples, WaitingSeries};
@@ -35,9 +37,9 @@ pub(super) const FINAL: [&str; 5] =
 /// while it is written.
 const CHUNK_PART: u64 = 16;
 
-/// How long bodies wait, at once, until queued points of known series are stored. A commit takes less. If it takes longer, the points
-/// cannot be stored now, and other known series must not wait for them. So on a connection of many tenants, these waits take at most
-/// 1/`CATCH_UP_PART` of the time.
+/// Longest single wait of a body until queued points of known series are stored. A commit is faster, so after
+/// a longer wait the points cannot be stored now, and other known series must not wait for them. So on a
+/// connection of many tenants, these waits take at most 1/`CATCH_UP_PART` of the time.
 const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
 const CATCH_UP_PART: u32 = 4;
 
@@ -70,7 +72,7 @@ impl Creation {
         let weight = settings.of(tenant).share_weight as u64;
         let (pushed, dropped) = self.queue.push(tenant, weight, (new, expected), ticket, now);
         if let Some(Dropped { points, series }) = dropped {
-            let message = "too many points wait for the creation of their series; raise new_series_per_second or --memory";
+            let message = "the queue of new series is full; raise new_series_per_second or --memory";
             let reason = Reason::NewSeriesQueue;
             self.drops.add(&Drop { reason, tenant, points, message, series: &series, sender: *sender });
         }
@@ -100,8 +102,8 @@ impl Creation {
     async fn create_all(self: Arc<Self>, principal: Principal) {
         let (mut is_cautious, mut prefers_new) = (false, false);
         loop {
-            let most = self.most(&principal.tenant, is_cautious);
-            match self.next_chunk(&principal.tenant, most, prefers_new) {
+            let limits = self.chunk_limits(&principal.tenant, is_cautious);
+            match self.next_chunk(&principal.tenant, limits, prefers_new) {
                 Ok(Some(chunk)) => is_cautious = self.create(&principal, chunk).await,
                 Ok(None) if self.queue.forget(&principal.tenant) => return,
                 Ok(None) => {}
@@ -116,10 +118,10 @@ impl Creation {
     fn next_chunk(
         &self,
         tenant: &TenantId,
-        most: Most,
+        limits: ChunkLimits,
         prefers_new: bool,
     ) -> Result<Option<Chunk>, Duration> {
-        let known = || self.queue.take_known(tenant, most);
+        let known = || self.queue.take_known(tenant, limits);
         if !prefers_new && let Some(chunk) = known() {
             return Ok(Some(chunk));
         }
@@ -127,17 +129,20 @@ impl Creation {
             return Ok(known());
         }
         match self.allowance(tenant) {
-            Ok(allowed) => Ok(self.queue.take(tenant, Most { series: most.series.min(allowed), ..most })),
+            Ok(allowed) => {
+                let series = limits.series.min(allowed);
+                Ok(self.queue.take(tenant, ChunkLimits { series, ..limits }))
+            }
             Err(wait) => known().map_or(Err(wait), |chunk| Ok(Some(chunk))),
         }
     }
 
-    fn most(&self, tenant: &TenantId, is_cautious: bool) -> Most {
+    fn chunk_limits(&self, tenant: &TenantId, is_cautious: bool) -> ChunkLimits {
         let settings = self.context.overrides.current();
         let own_bytes = settings.of(tenant).limits.inflight_bytes.unwrap_or(u64::MAX);
         let bytes = own_bytes.min(self.context.inflight.limit_bytes()) / CHUNK_PART;
         let series = if is_cautious { CAUTIOUS_SERIES_MAX } else { CHUNK_SERIES_MAX };
-        Most { series, bytes }
+        ChunkLimits { series, bytes }
     }
 
     /// Waits until queued points of the tenant's known series are stored, but not longer than `wait` allows. Senders do this before they
@@ -153,7 +158,7 @@ impl Creation {
     }
 
     /// The time that a sender may spend to [let known series catch up](Self::let_known_catch_up).
-    pub(super) fn catch_up() -> Allowance {
+    pub(super) fn catch_up_allowance() -> Allowance {
         Allowance::new(CATCH_UP_WAIT, CATCH_UP_PART)
     }
 
@@ -189,7 +194,8 @@ impl Creation {
                 Ok(outcome) => {
                     self.metrics.created_points.add(outcome.samples);
                     if outcome.refused_samples > 0 {
-                        // limits that follow from the memory are no reason to wait for longer than some minutes
+                        // a shortage that may end soon is a refusal, which is retried; this one has lasted
+                        // for some minutes (`worth_a_retry`)
                         let reason = match outcome.postponed[..] {
                             [] => Reason::Invalid,
                             _ => Reason::NewSeriesLimit,

@@ -4,8 +4,9 @@
 //!   what was read is durable ─▶ what was computed from it is durable ─▶ queued series are created
 //! ```
 //!
-//! Points of one tenant may not be storable at all, so a step ends at its time, and points are computed without those that are
-//! not durable by then. Whatever is late goes on beside the next steps, until the end of the time.
+//! Points of one tenant may not be storable at all, so each step has a deadline, and points are computed
+//! without those that are not durable by then. Whatever is late goes on beside the next steps, until the last
+//! deadline.
 
 use super::aggregates::Aggregates;
 use super::creation::Creation;
@@ -26,16 +27,16 @@ pub(super) struct Drain {
     pub(super) stopped_ms: i64,
 }
 
-/// Ends of the steps, since the server began to stop.
+/// Deadlines of the steps, counted from the start of the shutdown.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
-    /// Points are computed without those that are not durable by then.
+pub(super) struct Deadlines {
+    /// When aggregation starts, even if some received points are not durable yet.
     pub(super) senders: Duration,
     pub(super) computed: Duration,
     pub(super) all: Duration,
 }
 
-impl Times {
+impl Deadlines {
     /// Half of the time is for what was read. The last tenth is only for the creation of series.
     pub(super) fn within(all: Duration) -> Self {
         Self { senders: all / 2, computed: all * 9 / 10, all }
@@ -44,14 +45,14 @@ impl Times {
 
 impl Drain {
     /// Returns once everything is durable, or at the end of the time. `senders` resolves when all that was read is durable.
-    pub(super) async fn run(self, senders: impl Future<Output = ()> + Send, times: Times) {
+    pub(super) async fn run(self, senders: impl Future<Output = ()> + Send, deadlines: Deadlines) {
         let Self { aggregates, creation, drops, stopped_ms } = self;
         let (began, mut senders) = (Instant::now(), pin!(senders));
-        let have_ended = timeout_at(began + times.senders, &mut senders).await.is_ok();
-        aggregates.finish(stopped_ms, began + times.computed).await;
-        let deadline = began + times.all;
+        let have_ended = timeout_at(began + deadlines.senders, &mut senders).await.is_ok();
+        aggregates.finish(stopped_ms, began + deadlines.computed).await;
+        let deadline = began + deadlines.all;
         if !have_ended && timeout_at(deadline, senders).await.is_err() {
-            let seconds = times.all.as_secs();
+            let seconds = deadlines.all.as_secs();
             tracing::warn!(seconds, "stopping before all points of known series are durable");
         }
         for (tenant, points) in creation.drain(deadline).await {

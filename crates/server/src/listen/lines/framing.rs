@@ -11,7 +11,7 @@ pub(super) enum Framing {
         /// True while the rest of a line is skipped because it is too long.
         skips: bool,
     },
-    /// Each message has its length before it.
+    /// Length-prefixed messages.
     Frames,
 }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_have_their_length_before_them() {
+    fn frames_are_length_prefixed() {
         let check = |bytes: &[u8], end, needs, is_fault| {
             let found = Framing::Frames.find(bytes);
             assert_eq!(

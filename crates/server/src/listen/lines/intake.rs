@@ -56,9 +56,9 @@ pub(super) struct Intake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Lines,
-    /// Each pickle has its length before it.
+    /// Length-prefixed pickles.
     Pickles,
-    /// Each payload has its length before it.
+    /// Length-prefixed messages `Payload`.
     Protobufs,
 }
 
@@ -103,7 +103,8 @@ pub(super) struct Source {
 /// Reasons of refusals that last until requests in progress end, which may be other bodies of the same sender.
 pub(super) const OF_REQUESTS: [&str; 3] = ["concurrent_writes", "inflight_requests", "memory"];
 
-/// Whether points of a body came later than those of bodies behind it. The latter must then be written again.
+/// Whether points of a body may have been stored after those of later bodies. If so, the later bodies are
+/// written again, so that their values win.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Late {
     None,
@@ -344,9 +345,10 @@ impl Intake {
         Late::Stored // perhaps some of them
     }
 
-    /// Queues points that were refused for now. Later points of their series wait behind them. Returns false if the points are not
-    /// queued: because the sender can wait without stopping other tenants, because they can never be stored, because rules may still
-    /// change the series, or because there is no memory.
+    /// Passes points that were refused for now to the queue. Later points of their series wait behind them. A
+    /// full queue drops them. Returns false if they were not passed to it: because the sender can wait
+    /// without stopping other tenants, because they can never be stored, because rules may still change the
+    /// series, or because there is no memory to copy them.
     fn queue_given_back(&self, source: &Source, given_back: &GivenBack, refusal: &Refusal) -> bool {
         if !source.has_many_tenants || source.is_in_lane || !refusal.is_temporary() {
             return false;

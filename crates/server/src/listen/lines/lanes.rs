@@ -1,8 +1,8 @@
 //! Lanes of a sender whose points belong to many tenants: a lane has the bodies of a tenant whose rules take long.
 //!
 //! ```text
-//!   body ─▶ has its tenant a lane? ─┬─ no ──▶ written at once ─ rules take long ─▶ opens a lane
-//!                                   └─ yes ─▶ waits there, or is dropped if the lane is full
+//!   body ─▶ does its tenant have a lane? ─┬─ no ──▶ written at once ─ rules take long ─▶ opens a lane
+//!                                         └─ yes ─▶ waits there, or is dropped if the lane is full
 //! ```
 //!
 //! The bodies of a lane are written one after the other, so the points of each series stay in order. A lane ends once all of its
@@ -37,12 +37,12 @@ pub(super) struct Lanes(HashMap<TenantId, Lane>);
 
 #[derive(Debug)]
 struct Lane {
-    waiting: Waiting,
+    waiting: WaitingBodies,
     task: JoinHandle<()>,
 }
 
 /// The bodies that wait in a lane. `None` once it has ended.
-type Waiting = Arc<Mutex<Option<VecDeque<Body>>>>;
+type WaitingBodies = Arc<Mutex<Option<VecDeque<Body>>>>;
 
 impl Lanes {
     /// True if nothing waits in a lane, or is being written there.
@@ -60,7 +60,7 @@ impl Lanes {
             self.0.remove(tenant);
             return Some(body);
         };
-        if let Some(body) = fit(intake, source, body) {
+        if let Some(body) = charge_to_tenant(intake, source, body) {
             bodies.push_back(body);
         }
         None
@@ -69,7 +69,7 @@ impl Lanes {
     /// Reserves the memory of a lane that begins with `body`. If there is not enough, the body is dropped.
     pub(super) fn room(intake: &Intake, source: &Source, body: Body) -> Option<(Body, Reservation)> {
         match reserve(&intake.unwritten_of(&source.principal.tenant), LANE_BYTES) {
-            Ok(memory) => Some((fit(intake, source, body)?, memory)),
+            Ok(memory) => Some((charge_to_tenant(intake, source, body)?, memory)),
             Err(_) => {
                 drop_body(intake, source, &body);
                 None
@@ -80,7 +80,7 @@ impl Lanes {
     /// Opens a lane that begins with `body`. `writer` must have no bodies, and everything that the sender sent before for the tenant must
     /// be stored.
     pub(super) fn open(&mut self, mut writer: Writer, body: Body, attempts: Attempts, memory: Reservation) {
-        let waiting: Waiting = Arc::new(Mutex::new(Some(VecDeque::new())));
+        let waiting: WaitingBodies = Arc::new(Mutex::new(Some(VecDeque::new())));
         let (source, bodies) = (writer.source.clone(), Arc::clone(&waiting));
         let (tenant, mut end) = (source.principal.tenant.clone(), End::of(&writer, &waiting));
         let task = tokio::spawn(async move {
@@ -128,9 +128,9 @@ impl Lane {
     }
 }
 
-/// Reserves the memory of a body in a lane instead of that which it has, which is the whole connection's. If there is not enough, the body
-/// is dropped.
-fn fit(intake: &Intake, source: &Source, body: Body) -> Option<Body> {
+/// Moves a body's reservation from the connection's account to its tenant's. Drops the body if the tenant has
+/// too little memory.
+fn charge_to_tenant(intake: &Intake, source: &Source, body: Body) -> Option<Body> {
     let bytes = body.bytes.len() as u64 + BODY_BYTES;
     if let Ok(memory) = reserve(&intake.unwritten_of(&source.principal.tenant), bytes) {
         return Some(Body { _memory: memory, ..body });
@@ -154,7 +154,7 @@ fn drop_body(intake: &Intake, source: &Source, body: &Body) {
 
 /// Counts what is left in a lane when its task ends, even by a panic.
 struct End {
-    waiting: Waiting,
+    waiting: WaitingBodies,
     /// Bytes of the body that is being written.
     current: Option<Arc<Vec<u8>>>,
     protocol: Protocol,
@@ -163,7 +163,7 @@ struct End {
 }
 
 impl End {
-    fn of(writer: &Writer, waiting: &Waiting) -> Self {
+    fn of(writer: &Writer, waiting: &WaitingBodies) -> Self {
         let (intake, source) = (Arc::clone(&writer.intake), writer.source.clone());
         let protocol = source.protocol;
         let lost = Box::new(move |points| {

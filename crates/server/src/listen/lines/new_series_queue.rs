@@ -31,7 +31,7 @@ use entry::{COPY_BYTES_MAX, Entry, POINT_BYTES, Point, Size};
 use model::{Batch, BatchSeries, Labels, SeriesKey, TenantId, ValuesRef};
 use parking_lot::Mutex;
 use protocol::labels::describe_labels;
-use slots::{Lane, Slots};
+use slots::{EntryList, Slots};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,10 +58,10 @@ struct Queue {
     began: Instant,
     slots: Slots,
     /// Series to be created, in the order in which their first points arrived.
-    order: Lane,
+    order: EntryList,
     /// Series with points that arrived while earlier points were in creation, and others that are expected to exist. Their points do
     /// not wait for new series.
-    known: Lane,
+    known: EntryList,
     /// True while a chunk of `known` is being stored.
     stores_known: bool,
     /// Number of waiting points.
@@ -111,7 +111,7 @@ struct Removed {
 
 /// Limits on a chunk. It has at least one point.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Most {
+pub(super) struct ChunkLimits {
     pub(super) series: usize,
     /// Limit on the memory of the chunk.
     pub(super) bytes: u64,
@@ -144,7 +144,7 @@ pub(super) struct Dropped {
 
 #[derive(Debug)]
 pub(super) enum Pushed {
-    /// The tenant had no waiting points before, so somebody has to start to create its series.
+    /// The tenant had no queue before. The caller must start the task that serves it.
     First,
     Later,
 }
@@ -182,20 +182,20 @@ impl NewSeriesQueue {
     }
 
     /// Removes points of series that exist already or are about to. Nothing else of the tenant may be in creation.
-    pub(super) fn take_known(self: &Arc<Self>, tenant: &TenantId, most: Most) -> Option<Chunk> {
-        self.take_from(tenant, most, true)
+    pub(super) fn take_known(self: &Arc<Self>, tenant: &TenantId, limits: ChunkLimits) -> Option<Chunk> {
+        self.take_from(tenant, limits, true)
     }
 
     /// Removes the points of the series that wait longest for their creation. Nothing else of the tenant may be in
     /// creation.
-    pub(super) fn take(self: &Arc<Self>, tenant: &TenantId, most: Most) -> Option<Chunk> {
-        self.take_from(tenant, most, false)
+    pub(super) fn take(self: &Arc<Self>, tenant: &TenantId, limits: ChunkLimits) -> Option<Chunk> {
+        self.take_from(tenant, limits, false)
     }
 
-    fn take_from(self: &Arc<Self>, tenant: &TenantId, most: Most, are_known: bool) -> Option<Chunk> {
+    fn take_from(self: &Arc<Self>, tenant: &TenantId, limits: ChunkLimits, are_known: bool) -> Option<Chunk> {
         let mut tenants = self.tenants.lock();
         let queue = tenants.get_mut(tenant)?;
-        let Removed { batch, tickets, entry_bytes, rest_bytes, .. } = queue.take(most, are_known)?;
+        let Removed { batch, tickets, entry_bytes, rest_bytes, .. } = queue.take(limits, are_known)?;
         let series = batch.floats.series.iter().map(|series| series.key).collect();
         let taken = Taken { queue: Arc::clone(self), tenant: tenant.clone(), series, rest_bytes };
         Some(Chunk { batch, tickets, _taken: taken, _memory: queue.memory.split(entry_bytes) })
@@ -286,7 +286,7 @@ impl Queued {
 impl Queue {
     fn new(account: Account, now: Instant) -> Self {
         let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
-        let (order, known) = (Lane::default(), Lane::default());
+        let (order, known) = (EntryList::default(), EntryList::default());
         Self {
             account,
             memory,
@@ -353,20 +353,21 @@ impl Queue {
         (self.entry_bytes, self.copy_bytes) = (entry_bytes, copy_bytes);
         let since_ms = now.saturating_duration_since(self.began).as_millis();
         let since_ms = u32::try_from(since_ms).unwrap_or(u32::MAX);
-        let (number, lane) = match found {
-            Some(number) => (number, &mut self.known), // if it is in no lane, its other points are in creation
+        let (number, list) = match found {
+            // if it is in no list, its other points are in creation
+            Some(number) => (number, &mut self.known),
             None => {
                 let number = self.slots.insert(Entry::new(new.key, new.labels.clone(), since_ms));
-                let lane = match expected {
+                let list = match expected {
                     Expected::New => &mut self.order,
                     Expected::Known => &mut self.known,
                 };
-                (number, lane)
+                (number, list)
             }
         };
         if self.slots.get(number).is_in_creation() {
             self.slots.get_mut(number).since_ms = since_ms;
-            self.slots.push(lane, number);
+            self.slots.push(list, number);
         }
         self.points += points.len() as u64;
         self.slots.get_mut(number).add(points, ticket);
@@ -380,21 +381,21 @@ impl Queue {
     }
 
     /// Removes points of the first series that wait. `None` if no series waits.
-    fn take(&mut self, most: Most, are_known: bool) -> Option<Removed> {
+    fn take(&mut self, limits: ChunkLimits, are_known: bool) -> Option<Removed> {
         let Self { slots, order, known, .. } = self;
         let (bytes_max, mut removed, mut divided) =
-            (most.bytes.min(COPY_BYTES_MAX), Removed::default(), None);
-        let lane = if are_known { &mut *known } else { order };
+            (limits.bytes.min(COPY_BYTES_MAX), Removed::default(), None);
+        let list = if are_known { &mut *known } else { order };
         let is_first = |batch: &Batch| batch.floats.series.is_empty();
-        while (is_first(&removed.batch) || removed.batch.floats.series.len() < most.series)
-            && let Some(number) = lane.first()
+        while (is_first(&removed.batch) || removed.batch.floats.series.len() < limits.series)
+            && let Some(number) = list.first()
         {
             let series_bytes = slots.get(number).series_copy_bytes();
             let room = bytes_max.saturating_sub(removed.copy_bytes + series_bytes) / POINT_BYTES as u64;
             if room == 0 && !is_first(&removed.batch) {
                 break;
             }
-            slots.pop(lane);
+            slots.pop(list);
             let entry = slots.get_mut(number);
             let count = entry.points().min(usize::try_from(room.max(1)).unwrap_or(usize::MAX));
             removed.take(entry, count);

@@ -51,7 +51,7 @@ impl Metrics {
             ),
             commit_seconds: r.histogram(
                 "floodmark_graphite_commit_seconds",
-                "Time from the first byte of a body until its points of known series were durable.",
+                "Time from the first new byte of a body until its points of known series were durable. Bytes of a message that was unfinished before are not new.",
                 &[],
                 LATENCY_BUCKETS_S,
             ),

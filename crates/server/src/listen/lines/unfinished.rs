@@ -1,10 +1,11 @@
-//! Connections with an unfinished message. When memory runs short, those that have waited longest are closed.
+//! Connections with an unfinished message. When memory runs short, those that have exceeded their patience
+//! for longest are closed.
 //!
 //! An unfinished message takes memory until it is complete or its time is over. Without this, a few senders that never
 //! finish their messages would keep everybody else from sending for that long, and again and again.
 //!
-//! Connections that have never sent a complete message are closed first. A sender of complete messages may have an
-//! unfinished one for long only because the server lacks the memory to read the rest of it.
+//! A connection that has sent a complete message is given ten times as long ([`PATIENCE_IF_PROVEN`]): its
+//! next message may be unfinished for long only because the server lacks the memory to read the rest of it.
 
 use model::TenantId;
 use parking_lot::Mutex;
@@ -23,10 +24,10 @@ const PATIENCE_IF_PROVEN: Duration = Duration::from_secs(10);
 
 /// At most one entry for each open connection.
 #[derive(Debug, Default)]
-pub(super) struct Unfinished(Mutex<Waiting>);
+pub(super) struct Unfinished(Mutex<Holders>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Holders {
     next: u64,
     connections: BTreeMap<Key, (TenantId, Arc<Notify>)>,
     /// The keys of each tenant's connections.
@@ -55,9 +56,9 @@ impl Unfinished {
         Holder { all, tenant, number: waiting.next, is_proven: false, key: None, closed }
     }
 
-    /// Closes the connection whose message began first, of all tenants. False if no message has been unfinished for long
-    /// enough.
-    pub(super) fn close_longest(&self, now: Instant) -> bool {
+    /// Closes the connection that has exceeded its patience for longest, of all tenants. Returns false if
+    /// none has.
+    pub(super) fn close_most_overdue(&self, now: Instant) -> bool {
         let mut waiting = self.0.lock();
         let first = waiting.connections.first_key_value().map(|(key, _)| *key);
         waiting.close(first, now)
@@ -72,12 +73,12 @@ impl Unfinished {
                 let first = waiting.of_tenants.get(tenant).and_then(BTreeSet::first).copied();
                 waiting.close(first, now)
             }
-            None => self.close_longest(now),
+            None => self.close_most_overdue(now),
         }
     }
 }
 
-impl Waiting {
+impl Holders {
     fn close(&mut self, key: Option<Key>, now: Instant) -> bool {
         let Some(key) = key.filter(|(from, _)| *from <= now) else { return false };
         self.remove(key).inspect(|closed| closed.notify_one()).is_some()
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_longest_unfinished_message_is_closed_first() {
+    async fn the_most_overdue_connection_is_closed_first() {
         let all = Arc::new(Unfinished::default());
         let [mut first, mut second, mut third] = [(); 3].map(|()| all.holder(TenantId::anonymous()));
         let now = Instant::now();
@@ -154,20 +155,20 @@ mod tests {
         first.set(Some(at(10)));
         third.set(Some(at(5)));
         third.set(None);
-        assert!(!all.close_longest(at(999)), "none is old enough");
-        assert!(all.close_longest(at(1000)) && !all.close_longest(at(1009)));
-        assert!(all.close_longest(at(1010)) && !all.close_longest(at(9999)));
+        assert!(!all.close_most_overdue(at(999)), "none is old enough");
+        assert!(all.close_most_overdue(at(1000)) && !all.close_most_overdue(at(1009)));
+        assert!(all.close_most_overdue(at(1010)) && !all.close_most_overdue(at(9999)));
         for (holder, is_closed) in [(&first, true), (&second, true), (&third, false)] {
             let closed = timeout(Duration::ZERO, holder.closed()).await;
             assert_eq!(closed.is_ok(), is_closed);
         }
         third.set(Some(at(0)));
         drop(third);
-        assert!(!all.close_longest(at(9999)) && is_empty(&all));
+        assert!(!all.close_most_overdue(at(9999)) && is_empty(&all));
     }
 
     #[test]
-    fn senders_of_complete_messages_are_closed_last() {
+    fn senders_of_complete_messages_have_more_patience() {
         let all = Arc::new(Unfinished::default());
         let [mut known, mut attacker] = [(); 2].map(|()| all.holder(TenantId::anonymous()));
         known.prove();
@@ -177,12 +178,12 @@ mod tests {
             let began = now + Duration::from_secs(round);
             attacker = all.holder(TenantId::anonymous());
             attacker.set(Some(began));
-            assert!(!all.close_longest(began + Duration::from_millis(999)), "round {round}");
-            assert!(all.close_longest(began + PATIENCE), "round {round}");
+            assert!(!all.close_most_overdue(began + Duration::from_millis(999)), "round {round}");
+            assert!(all.close_most_overdue(began + PATIENCE), "round {round}");
             assert!(!is_empty(&all), "the attacker is closed, and not the sender of complete messages");
         }
         drop(attacker);
-        assert!(all.close_longest(now + PATIENCE_IF_PROVEN) && is_empty(&all));
+        assert!(all.close_most_overdue(now + PATIENCE_IF_PROVEN) && is_empty(&all));
     }
 
     #[test]
@@ -204,7 +205,7 @@ mod tests {
         assert!(!all.make_room(&tenant("other"), &refused(Some(1)), later));
         assert!(all.make_room(&tenant("own"), &refused(Some(1)), later));
         assert!(!all.make_room(&tenant("own"), &refused(Some(1)), later));
-        assert!(all.make_room(&tenant("own"), &refused(None), later), "the longest of all");
+        assert!(all.make_room(&tenant("own"), &refused(None), later), "the most overdue of all");
         assert!(is_empty(&all));
     }
 }

@@ -44,9 +44,10 @@ const BODIES_MAX: usize = 4;
 /// Wait before the next attempt, if there is no memory.
 pub(super) const MEMORY_WAIT: Duration = Duration::from_millis(50);
 
-/// How long bodies wait, at once, for memory and places that other requests of their tenants hold. Usually, these are given back
-/// sooner. Without this wait, a short peak of load would drop points of connections with many tenants. As one tenant must not stop the
-/// others, these waits take at most 1/`OWN_WAIT_PART` of the time.
+/// Longest single wait of a body for memory and request slots that other requests of its tenant hold.
+/// Usually, these are given back sooner. Without this wait, a short peak of load would drop points of
+/// connections with many tenants. As one tenant must not stop the others, these waits take at most
+/// 1/`OWN_WAIT_PART` of the time.
 const OWN_WAIT: Duration = Duration::from_millis(100);
 const OWN_WAIT_PART: u32 = 8;
 const OWN_POLL: Duration = Duration::from_millis(10);
@@ -82,7 +83,7 @@ type Lines = Vec<u8>;
 impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
-        let (catch_up, own_wait) = (Creation::catch_up(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
+        let (catch_up, own_wait) = (Creation::catch_up_allowance(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
         Self { intake, source, bodies: VecDeque::new(), catch_up, own_wait, lanes: Lanes::default() }
     }
 
@@ -222,7 +223,8 @@ impl Writer {
     /// Submits a body. Waits for its rules, too.
     pub(super) async fn write_in_order(&mut self, source: Source, body: Body, mut attempts: Attempts) {
         // waiting stops no other tenant, so each body may wait anew
-        (self.catch_up, self.own_wait) = (Creation::catch_up(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
+        (self.catch_up, self.own_wait) =
+            (Creation::catch_up_allowance(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
         let sent = match self.send(&source, &body, &mut attempts).await {
             Ok(First::Later(later)) => self.intake.go_on(&source, &mut attempts, later).await,
             Ok(First::Sent(sent)) => Ok(*sent),
@@ -313,7 +315,7 @@ impl Writer {
                 let settled = self.oldest_settled().await;
                 self.finish(settled).await; // gives its memory back
             } else {
-                self.intake.unfinished.close_longest(Instant::now());
+                self.intake.unfinished.close_most_overdue(Instant::now());
                 sleep(MEMORY_WAIT).await;
             }
             if some.len() >= 2 * PART_BYTES_MIN {

@@ -104,8 +104,8 @@ async fn a_tenant_that_cannot_be_stored_costs_others_no_computed_points() {
     hold_up(&node, tenants("stuck"));
     let drain = drain_of(&node);
     let long = Duration::from_secs(3600);
-    let times = Times { senders: Duration::ZERO, computed: long, all: long };
-    let running = tokio::spawn(drain.run(std::future::pending(), times));
+    let deadlines = Deadlines { senders: Duration::ZERO, computed: long, all: long };
+    let running = tokio::spawn(drain.run(std::future::pending(), deadlines));
     until("the points of the other tenants", || tenants("free").all(|tenant| is_stored(&node, &tenant)))
         .await;
     // requests may take longer than there is time to compute
@@ -134,8 +134,8 @@ async fn computed_points_that_cannot_be_stored_leave_time_for_queued_series() {
     let _ =
         queue.push(&tenant, 1, (&new, Expected::New), Tickets::new().ticket(), node.writes().clock.instant());
     let long = Duration::from_secs(3600);
-    let times = Times { senders: long, computed: Duration::ZERO, all: long };
-    let draining = tokio::spawn(drain.run(std::future::ready(()), times));
+    let deadlines = Deadlines { senders: long, computed: Duration::ZERO, all: long };
+    let draining = tokio::spawn(drain.run(std::future::ready(()), deadlines));
     until("the points that are dropped", || dropped(&node) == Some(5)).await;
     assert!(!draining.is_finished());
     assert!(queue.forget(&tenant));
@@ -153,8 +153,8 @@ async fn computed_points_for_which_there_is_no_time_are_counted() {
         send(&node, tenant).await;
     }
     hold_up(&node, tenants("a"));
-    let times = Times { senders: Duration::ZERO, computed: Duration::ZERO, all: Duration::ZERO };
-    drain_of(&node).run(std::future::pending(), times).await;
+    let deadlines = Deadlines { senders: Duration::ZERO, computed: Duration::ZERO, all: Duration::ZERO };
+    drain_of(&node).run(std::future::pending(), deadlines).await;
     until("the points that are dropped", || dropped(&node) == Some(5)).await;
     assert!(!tenants("a").any(|tenant| is_stored(&node, &tenant)));
     stop(node).await;
@@ -173,8 +173,8 @@ async fn the_last_round_of_a_tenant_waits_for_the_one_before() {
     let running = drain.aggregates.begin(&first).unwrap();
     assert!(drain.aggregates.begin(&first).is_none());
     let long = Duration::from_secs(3600);
-    let times = Times { senders: long, computed: long, all: long };
-    let draining = tokio::spawn(drain.run(std::future::ready(()), times));
+    let deadlines = Deadlines { senders: long, computed: long, all: long };
+    let draining = tokio::spawn(drain.run(std::future::ready(()), deadlines));
     until("the other tenant", || is_stored(&node, &second)).await;
     assert!(!is_stored(&node, &first));
     drop(running);

@@ -38,17 +38,17 @@ pub(super) struct Entry {
     /// The halves of the key. The alignment of a `u128` would make an entry larger.
     key: [u64; 2],
     labels: Labels,
-    waiting: Waiting,
+    waiting: PendingPoints,
     /// When the first of the points arrived, in milliseconds since the tenant's queue began.
     pub(super) since_ms: u32,
-    /// The series behind this one in the same lane.
+    /// The series behind this one in the same list.
     pub(super) next: u32,
 }
 
 /// Points in the order of their arrival, with the tickets of the connections from which they came. Most new series have
 /// one point.
 #[derive(Debug)]
-enum Waiting {
+enum PendingPoints {
     /// All points are in creation.
     Nothing,
     One(Point, Ticket),
@@ -100,7 +100,7 @@ fn series_copy_bytes(labels: &Labels) -> u64 {
 impl Entry {
     pub(super) const fn new(key: SeriesKey, labels: Labels, since_ms: u32) -> Self {
         let key = [(key.0 >> 64) as u64, key.0 as u64];
-        Self { key, labels, waiting: Waiting::Nothing, since_ms, next: NONE }
+        Self { key, labels, waiting: PendingPoints::Nothing, since_ms, next: NONE }
     }
 
     pub(super) const fn key(&self) -> SeriesKey {
@@ -113,22 +113,22 @@ impl Entry {
 
     /// True if all points are in creation.
     pub(super) const fn is_in_creation(&self) -> bool {
-        matches!(self.waiting, Waiting::Nothing)
+        matches!(self.waiting, PendingPoints::Nothing)
     }
 
     pub(super) fn points(&self) -> usize {
         match &self.waiting {
-            Waiting::Nothing => 0,
-            Waiting::One(..) => 1,
-            Waiting::Many(many) => many.points.len(),
+            PendingPoints::Nothing => 0,
+            PendingPoints::One(..) => 1,
+            PendingPoints::Many(many) => many.points.len(),
         }
     }
 
     pub(super) fn tickets(&self) -> &[Ticket] {
         match &self.waiting {
-            Waiting::Nothing => &[],
-            Waiting::One(_, ticket) => std::slice::from_ref(ticket),
-            Waiting::Many(many) => &many.tickets,
+            PendingPoints::Nothing => &[],
+            PendingPoints::One(_, ticket) => std::slice::from_ref(ticket),
+            PendingPoints::Many(many) => &many.tickets,
         }
     }
 
@@ -137,14 +137,14 @@ impl Entry {
     }
 
     pub(super) fn size(&self) -> Size {
-        let are_many = matches!(self.waiting, Waiting::Many(_));
+        let are_many = matches!(self.waiting, PendingPoints::Many(_));
         Size::of(&self.labels, self.points(), self.tickets().len(), are_many)
     }
 
     /// Size with further points from the connection of `ticket`.
     pub(super) fn size_with(&self, more: usize, ticket: &Ticket) -> Size {
         let points = self.points() + more;
-        let are_many = matches!(self.waiting, Waiting::Many(_)) || points > 1;
+        let are_many = matches!(self.waiting, PendingPoints::Many(_)) || points > 1;
         let tickets = self.tickets().len() + usize::from(self.is_from_another(ticket));
         Size::of(&self.labels, points, tickets, are_many)
     }
@@ -157,20 +157,21 @@ impl Entry {
     /// Adds points, for which there must be memory.
     pub(super) fn add(&mut self, mut more: impl ExactSizeIterator<Item = Point>, ticket: &Ticket) {
         let is_from_another = self.is_from_another(ticket);
-        let waiting = std::mem::replace(&mut self.waiting, Waiting::Nothing);
+        let waiting = std::mem::replace(&mut self.waiting, PendingPoints::Nothing);
         let mut many = match waiting {
-            Waiting::Nothing if more.len() <= 1 => {
-                self.waiting =
-                    more.next().map_or(Waiting::Nothing, |point| Waiting::One(point, ticket.clone()));
+            PendingPoints::Nothing if more.len() <= 1 => {
+                self.waiting = more
+                    .next()
+                    .map_or(PendingPoints::Nothing, |point| PendingPoints::One(point, ticket.clone()));
                 return;
             }
-            Waiting::Nothing => {
+            PendingPoints::Nothing => {
                 let (mut points, mut tickets) = (VecDeque::new(), Vec::new());
                 points.reserve_exact(more.len());
                 tickets.reserve_exact(1);
                 Box::new(Many { points, tickets })
             }
-            Waiting::One(point, ticket) => {
+            PendingPoints::One(point, ticket) => {
                 let (mut points, mut tickets) = (VecDeque::new(), Vec::new());
                 points.reserve_exact(1 + more.len());
                 points.push_back(point);
@@ -178,28 +179,28 @@ impl Entry {
                 tickets.push(ticket);
                 Box::new(Many { points, tickets })
             }
-            Waiting::Many(many) => many,
+            PendingPoints::Many(many) => many,
         };
         if is_from_another {
             many.tickets.reserve_exact(1);
             many.tickets.push(ticket.clone());
         }
         many.points.extend(more);
-        self.waiting = Waiting::Many(many);
+        self.waiting = PendingPoints::Many(many);
     }
 
     /// Removes the first `count` points, in order. Its time does not grow with the points that are left, because the queue is
     /// locked.
     pub(super) fn take(&mut self, count: usize, mut each: impl FnMut(Point)) {
         if count >= self.points() {
-            match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
-                Waiting::Nothing => {}
-                Waiting::One(point, _) => each(point),
-                Waiting::Many(many) => many.points.into_iter().for_each(each),
+            match std::mem::replace(&mut self.waiting, PendingPoints::Nothing) {
+                PendingPoints::Nothing => {}
+                PendingPoints::One(point, _) => each(point),
+                PendingPoints::Many(many) => many.points.into_iter().for_each(each),
             }
             return;
         }
-        if let Waiting::Many(many) = &mut self.waiting {
+        if let PendingPoints::Many(many) = &mut self.waiting {
             many.points.drain(..count).for_each(each);
             // the memory of the points that are gone belongs to the chunk now; with room for some more, each point is moved
             // about once by this, even if points are added and taken by turns
@@ -213,7 +214,7 @@ impl Entry {
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         match &self.waiting {
-            Waiting::Many(many) => many.points.capacity(),
+            PendingPoints::Many(many) => many.points.capacity(),
             _ => self.points(),
         }
     }

@@ -1,7 +1,7 @@
-//! The series of a tenant that wait, found by their keys, and in lanes.
+//! The series of a tenant that wait, found by their keys, and in lists.
 //!
 //! ```text
-//!   positions   a hash table of numbers              lanes: the first number, and in each entry the next
+//!   positions   a hash table of numbers              lists: the first number, and in each entry the next
 //!      │                                               │
 //!      ▼                                               ▼
 //!   pages   │entry│entry│  │entry│   │     │     │     │…│   freed when they have no entries
@@ -22,20 +22,20 @@ pub(super) const NONE: u32 = u32::MAX;
 /// If a hash table with at least this many places has less than an eighth of them filled, it is made smaller.
 const SHRINK_MIN: usize = 1 << 12;
 
-/// Series in the order in which they were added. A series is in one lane at most.
+/// Series in the order in which they were added. A series is in one list at most.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lane {
+pub(super) struct EntryList {
     first: u32,
     last: u32,
 }
 
-impl Default for Lane {
+impl Default for EntryList {
     fn default() -> Self {
         Self { first: NONE, last: NONE }
     }
 }
 
-impl Lane {
+impl EntryList {
     pub(super) const fn is_empty(self) -> bool {
         self.first == NONE
     }
@@ -112,7 +112,7 @@ impl Slots {
         number
     }
 
-    /// Removes a series, which must be in no lane.
+    /// Removes a series, which must be in no list.
     pub(super) fn remove(&mut self, number: u32) {
         let key = self.get(number).key();
         let Self { positions, pages, .. } = self;
@@ -134,22 +134,22 @@ impl Slots {
         }
     }
 
-    /// Appends a series, which must be in no lane.
-    pub(super) fn push(&mut self, lane: &mut Lane, number: u32) {
+    /// Appends a series, which must be in no list.
+    pub(super) fn push(&mut self, list: &mut EntryList, number: u32) {
         self.get_mut(number).next = NONE;
-        match lane.last {
-            NONE => lane.first = number,
+        match list.last {
+            NONE => list.first = number,
             last => self.get_mut(last).next = number,
         }
-        lane.last = number;
+        list.last = number;
     }
 
-    /// Removes the first series of a lane.
-    pub(super) fn pop(&self, lane: &mut Lane) {
-        let Some(first) = lane.first() else { return };
-        lane.first = self.get(first).next;
-        if lane.is_empty() {
-            lane.last = NONE;
+    /// Removes the first series of a list.
+    pub(super) fn pop(&self, list: &mut EntryList) {
+        let Some(first) = list.first() else { return };
+        list.first = self.get(first).next;
+        if list.is_empty() {
+            list.last = NONE;
         }
     }
 }
@@ -172,9 +172,9 @@ mod tests {
 
     /// Series are added, found, and removed in any order.
     #[test]
-    fn slots_are_a_map_with_lanes() {
+    fn slots_are_a_map_with_lists() {
         let mut rng = Rng::announced();
-        let (mut slots, mut lane) = (Slots::default(), Lane::default());
+        let (mut slots, mut list) = (Slots::default(), EntryList::default());
         let (mut known, mut queued) = (BTreeMap::new(), VecDeque::new());
         for n in 0..20_000_u64 {
             // many at first, then few
@@ -182,12 +182,12 @@ mod tests {
                 let number = slots.insert(Entry::new(key(n), Labels::empty(), n as u32));
                 assert!(known.insert(n, number).is_none());
                 if rng.chance(0.5) {
-                    slots.push(&mut lane, number);
+                    slots.push(&mut list, number);
                     queued.push_back(n);
                 }
             } else if let Some(n) = queued.pop_front_if(|_| rng.chance(0.5)) {
-                assert_eq!(lane.first(), Some(known[&n]));
-                slots.pop(&mut lane);
+                assert_eq!(list.first(), Some(known[&n]));
+                slots.pop(&mut list);
             } else if let Some((n, number)) =
                 known.range(rng.below(n)..).next().map(|(n, number)| (*n, *number))
                 && !queued.contains(&n)
@@ -195,16 +195,16 @@ mod tests {
                 slots.remove(number);
                 known.remove(&n);
             }
-            assert_eq!((slots.len(), lane.is_empty()), (known.len(), queued.is_empty()));
+            assert_eq!((slots.len(), list.is_empty()), (known.len(), queued.is_empty()));
             let one = rng.below(n + 1);
             assert_eq!(slots.find(key(one)), known.get(&one).copied());
         }
         for (n, number) in &known {
             assert_eq!((slots.find(key(*n)), slots.get(*number).since_ms), (Some(*number), *n as u32));
         }
-        while let Some(first) = lane.first() {
+        while let Some(first) = list.first() {
             assert_eq!(Some(slots.get(first).since_ms), queued.pop_front().map(|n| n as u32));
-            slots.pop(&mut lane);
+            slots.pop(&mut list);
         }
         known.values().for_each(|number| slots.remove(*number));
         assert!(slots.is_empty() && queued.is_empty());

@@ -9,9 +9,9 @@ type Points = Vec<(usize, i64, f64)>;
 
 type Stored = BTreeMap<SeriesKey, Vec<(i64, f64)>>;
 
-const FOUR: Most = Most { series: 4, bytes: u64::MAX };
+const FOUR: ChunkLimits = ChunkLimits { series: 4, bytes: u64::MAX };
 
-const ALL: Most = Most { series: 100, bytes: u64::MAX };
+const ALL: ChunkLimits = ChunkLimits { series: 100, bytes: u64::MAX };
 
 struct Test {
     queue: Arc<NewSeriesQueue>,
@@ -83,9 +83,9 @@ impl Test {
         })
     }
 
-    fn take(&self, most: Most) -> Option<Chunk> {
-        let known = self.queue.take_known(&self.tenant, most);
-        let chunk = known.or_else(|| self.queue.take(&self.tenant, most))?;
+    fn take(&self, limits: ChunkLimits) -> Option<Chunk> {
+        let known = self.queue.take_known(&self.tenant, limits);
+        let chunk = known.or_else(|| self.queue.take(&self.tenant, limits))?;
         self.check();
         let Batch { bytes, floats, .. } = &chunk.batch;
         let points = (floats.timestamps.capacity() + floats.values.capacity()) * size_of::<i64>();
@@ -129,8 +129,8 @@ fn points_of_a_series_are_stored_in_the_order_of_their_arrival() {
             assert!(test.push(&queued, tickets.ticket()).is_none());
             if rng.chance(0.3) {
                 in_creation.take().iter().for_each(|chunk| store(chunk, &mut stored));
-                let most = Most { series: 1 + rng.below(5) as usize, bytes: 1 + rng.below(2000) };
-                in_creation = test.take(most);
+                let series = 1 + rng.below(5) as usize;
+                in_creation = test.take(ChunkLimits { series, bytes: 1 + rng.below(2000) });
             }
         }
         loop {
@@ -153,7 +153,7 @@ fn points_of_one_series_are_taken_in_constant_time() {
     let (test, tickets) = (Test::new(1 << 30), Tickets::new());
     let points: Points = (0..COUNT).map(|i| (0, i as i64, i as f64)).collect();
     assert!(test.push(&points, tickets.ticket()).is_none());
-    let one = Most { series: 1, bytes: 1 };
+    let one = ChunkLimits { series: 1, bytes: 1 };
     let take = || test.take(one);
     for number in 0..COUNT {
         let chunk = take().unwrap();
@@ -173,7 +173,7 @@ fn points_are_pushed_and_taken_by_turns_in_constant_time() {
     let (test, tickets) = (Test::new(1 << 30), Tickets::new());
     let points: Points = (0..COUNT).map(|i| (0, i as i64, i as f64)).collect();
     assert!(test.push(&points, tickets.ticket()).is_none());
-    let one = Most { series: 1, bytes: 1 };
+    let one = ChunkLimits { series: 1, bytes: 1 };
     let (mut capacity, mut moved) = (0, 0);
     // one is pushed and two are taken, so that one is left at the end
     for turn in 0..COUNT - 1 {
@@ -197,8 +197,8 @@ fn a_chunk_ends_within_the_points_of_a_series_if_they_are_many() {
     let points: Points = (0..1000).map(|i| (i % 2, i as i64, i as f64)).collect();
     assert!(test.push(&points, tickets.ticket()).is_none());
     let (mut stored, mut chunks) = (Stored::new(), 0);
-    let most = Most { series: 10, bytes: 100 * POINT_BYTES as u64 };
-    while let Some(chunk) = test.take(most) {
+    let limits = ChunkLimits { series: 10, bytes: 100 * POINT_BYTES as u64 };
+    while let Some(chunk) = test.take(limits) {
         assert!(chunk.points() <= 100);
         store(&chunk, &mut stored);
         chunks += 1;
@@ -249,7 +249,7 @@ fn many_new_series_take_little_memory() {
     let each_bytes = test.inflight.used_bytes() / COUNT;
     assert!(each_bytes <= 230, "{each_bytes} bytes for each");
     let mut left = COUNT;
-    while let Some(chunk) = test.take(Most { series: CHUNK_SERIES_MAX, bytes: u64::MAX }) {
+    while let Some(chunk) = test.take(ChunkLimits { series: CHUNK_SERIES_MAX, bytes: u64::MAX }) {
         left -= chunk.points();
     }
     assert!(left == 0 && test.queue.forget(&test.tenant));

@@ -2,7 +2,7 @@ use super::super::{GraphiteSockets, Lines};
 use super::*;
 use crate::http::App;
 use crate::listen::lines::intake::Protocol;
-use crate::listen::lines::new_series_queue::{Expected, Most};
+use crate::listen::lines::new_series_queue::{ChunkLimits, Expected};
 use crate::listen::lines::ticket::Tickets;
 use crate::node::Node;
 use crate::partition::submission::{NewPart, NewSeries};
@@ -127,7 +127,7 @@ async fn a_body_waits_once_for_the_queued_points_of_all_its_tenants() {
             let (_, dropped) = queue.push(&tenant, 1, (&new, Expected::New), served.tickets.ticket(), now);
             assert!(dropped.is_none());
             // it is in creation, which does not end, and the second point waits for it
-            chunks.extend(queue.take(&tenant, Most { series: 1, bytes: 1 << 20 }));
+            chunks.extend(queue.take(&tenant, ChunkLimits { series: 1, bytes: 1 << 20 }));
         }
     }
     assert_eq!(chunks.len(), TENANTS);
@@ -260,7 +260,8 @@ async fn points_that_come_back_are_queued_while_their_tenant_may_not_write() {
         let body = served.body(5, 1);
         let lines = String::from_utf8_lossy(&body.bytes).replace("t0.", "");
         let (body, mut attempts) = (Body { bytes: Arc::new(lines.into()), ..body }, Attempts::default());
-        let sent = served.intake.send(&source, &body, &mut attempts, &mut Creation::catch_up()).await;
+        let sent =
+            served.intake.send(&source, &body, &mut attempts, &mut Creation::catch_up_allowance()).await;
         let Ok(First::Sent(sent)) = sent else { panic!("the rules take long") };
         writer.sent(source, body, attempts, Ok(*sent)).await;
     }

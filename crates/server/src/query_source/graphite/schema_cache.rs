@@ -1,5 +1,4 @@
-//! Numbers of names that were decided before, in a table of fixed size. If there is no room, a later name takes the place of
-//! an earlier one.
+//! Set-associative cache from names to the numbers of their schemas. A full set evicts one of its names.
 
 use model::SeriesKey;
 use parking_lot::Mutex;
@@ -7,13 +6,13 @@ use parking_lot::Mutex;
 /// Number of locks, so that queries rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// Places for names in a shard.
+/// Number of names that a shard can hold.
 const SLOTS: usize = 1024;
 
-/// Places where a name may be. With only one, a seventh of 5,000 names would have none.
+/// Number of names in a set. With only one, a seventh of 5,000 names would be evicted.
 const WAYS: usize = 4;
 
-/// Longer names are not remembered. So all names take at most 4 MiB, and all slots 400 KiB.
+/// Longer names are not cached. So all names take at most 4 MiB, and all slots 400 KiB.
 const NAME_BYTES_MAX: usize = 256;
 
 const _: () = assert!(SHARDS * SLOTS * NAME_BYTES_MAX <= 4 << 20);
@@ -22,17 +21,17 @@ const _: () = assert!(SHARDS * SLOTS * NAME_BYTES_MAX <= 4 << 20);
 type Entry = (Box<str>, u32);
 
 #[derive(Debug, Default)]
-pub(super) struct Remembered {
-    /// Empty until a name of the shard is remembered.
+pub(super) struct SchemaCache {
+    /// Empty until a name of the shard is cached.
     shards: [Mutex<Vec<Option<Entry>>>; SHARDS],
 }
 
-impl Remembered {
+impl SchemaCache {
     pub(super) fn get(&self, name: &str) -> Option<usize> {
         let (shard, slot) = place(name);
         let shard = self.shards[shard].lock();
-        let mut places = shard.get(slot..slot + WAYS)?.iter().flatten();
-        places.find(|(remembered, _)| &**remembered == name).map(|(_, number)| *number as usize)
+        let mut set = shard.get(slot..slot + WAYS)?.iter().flatten();
+        set.find(|(cached, _)| &**cached == name).map(|(_, number)| *number as usize)
     }
 
     pub(super) fn put(&self, name: &str, number: usize) {
@@ -49,7 +48,7 @@ impl Remembered {
     }
 }
 
-/// The shard of a name, and the first of its places.
+/// The shard of a name, and the first slot of its set.
 fn place(name: &str) -> (usize, usize) {
     let SeriesKey(hash) = SeriesKey::of(name.as_bytes(), 0);
     (hash as usize % SHARDS, (hash >> 32) as usize % (SLOTS / WAYS) * WAYS)
