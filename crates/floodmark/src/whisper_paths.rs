@@ -106,7 +106,7 @@ impl TaggedNames {
         File::open(path)?.take(NAMES_BYTES_MAX + 1).read_to_end(&mut text)?;
         ensure!(text.len() as u64 <= NAMES_BYTES_MAX, "the list has more than {} MiB", NAMES_BYTES_MAX >> 20);
         let names: Vec<String> = serde_json::from_slice(&text)
-            .context("the list is no JSON array of names, like [\"disk;host=a\"]")?;
+            .context("the list is not a JSON array of names, like [\"disk;host=a\"]")?;
         let mut found = HashMap::with_capacity(names.len());
         for name in &names {
             let labels =

@@ -30,7 +30,7 @@ pub fn graphite_body(body: &[u8]) {
     decode::<graphite::Decoder>(TimeOfArrival::Is(7), Body { encoding: Encoding::Identity, bytes: body });
 }
 
-/// `has_frames`: whether the body is a sequence of pickles, each with its length before it.
+/// `has_frames`: whether the body is a sequence of length-prefixed pickles.
 pub fn graphite_pickle(has_frames: bool, body: &[u8]) {
     let format = graphite::Format { has_frames, arrival: TimeOfArrival::Is(7) };
     decode::<graphite::pickle::Decoder>(format, Body { encoding: Encoding::Identity, bytes: body });

@@ -53,8 +53,7 @@ pub enum TimeOfArrival {
 /// How a body of a binary protocol is framed, and how the time -1 is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Format {
-    /// True if the body is a sequence of frames, each with its length before it. Otherwise, the whole body is one
-    /// message.
+    /// True if the body is a sequence of length-prefixed messages. Otherwise, the whole body is one message.
     pub has_frames: bool,
     pub arrival: TimeOfArrival,
 }

@@ -92,7 +92,7 @@ pub struct Options<'a> {
     pub until_s: i64,
     pub now_s: i64,
     pub time_zone: &'a TimeZone,
-    /// Part of the values of an interval that must be present, for all functions that aggregate.
+    /// Fraction (0 to 1) of an interval's values that must be present. Applies to all aggregating functions.
     pub x_files_factor: Option<f64>,
     /// Number of points for which the client has room. Functions may use it; the answer is not consolidated yet,
     /// see [`consolidate::fit`].

@@ -26,7 +26,8 @@ use regex::{Regex, RegexSet};
 /// Limit on the interval of a rule. Values are kept in memory for several intervals.
 const INTERVAL_S_MAX: u32 = 86_400;
 
-/// Limit on the length of an output's name. Longer ones are as invalid as other names of this length.
+/// Limit on the length of an output's name. A rule does not apply to a point for which its output would be
+/// longer.
 const NAME_BYTES_MAX: usize = 64 << 10;
 
 /// A rule of the file.

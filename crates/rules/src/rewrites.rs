@@ -14,7 +14,8 @@ use crate::{RULES_MAX, RuleError, pattern};
 use regex::{Captures, Regex};
 use std::borrow::Cow;
 
-/// Limit on the length of a rewritten name. Longer results are as invalid as other names of this length.
+/// Limit on the length of a rewritten name, as for names that are received. Points with a longer one are
+/// refused.
 const NAME_BYTES_MAX: usize = 64 << 10;
 
 /// The rules of a file.

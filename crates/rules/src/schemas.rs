@@ -1,7 +1,7 @@
 //! `storage-schemas.conf` and `storage-aggregation.conf`.
 //!
-//! In both files, the first section whose pattern is found in a name counts. The two decide independently of
-//! each other.
+//! Of both files, only the first section whose pattern is found in a name is used. The two decide
+//! independently of each other.
 
 use crate::archive::{Archive, parse_archives};
 use crate::{Method, RuleError, ini, pattern};

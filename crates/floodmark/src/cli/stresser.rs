@@ -65,7 +65,7 @@ pub(crate) struct LabStresser {
     #[arg(long, help_heading = "Shape")]
     pub(crate) debug: bool,
 
-    /// Read every point that the target owes back and compare it bit by bit
+    /// Read back every point that must be durable, and compare it bit by bit
     #[arg(long, help_heading = "Verification")]
     verify: bool,
     #[command(flatten)]

@@ -91,7 +91,7 @@ fn render_says_in_plain_text_what_is_wrong() {
         "format=json&target=scale(a,b)",
         &["\"factor\" of function \"scale\" must be a number; texts need quotes"],
     );
-    check("format=json&target=a&from=soon", &["parameter \"from\"", "\"soon\" is no day"]);
+    check("format=json&target=a&from=soon", &["parameter \"from\"", "\"soon\" is not a day"]);
     check("format=json&target=a&from=-1h&until=-1h", &["same time"]);
     check("format=json&target=a&tz=Moon/Sea", &["no time zone"]);
     check("format=svg&target=a", &["pictures are not drawn", "format=json"]);

@@ -28,7 +28,7 @@ fn reference(args: &[&str]) -> Option<Value> {
 fn seed_and_now_s() -> (u64, i64) {
     let given = |variable: &str| {
         let text = std::env::var(variable).ok()?;
-        Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number")))
+        Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number")))
     };
     let seed = given("TEST_SEED").unwrap_or_else(|| Rng::fresh_seed() >> 33);
     let now_s = given("TEST_NOW_S").map_or_else(|| now_ms() / 1000, |now_s| now_s as i64);

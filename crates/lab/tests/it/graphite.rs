@@ -153,9 +153,10 @@ async fn a_target_that_loses_points_is_found_out() {
     assert!(verify.examples[0].series.contains("STRESS.host-"), "{:?}", verify.examples);
 }
 
-/// The first connection of a writer breaks. What it has sent is owed only if the target has promised it.
+/// The first connection of a writer breaks. Points sent on it must be found only if the target states a
+/// `commit_interval`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn points_of_a_broken_connection_are_owed_by_promise_only() {
+async fn points_of_a_broken_connection_are_verified_only_with_a_commit_interval() {
     let script = |number| if number < 1 { Mode::Reset(2_000) } else { Mode::Keep };
     let carbon = Carbon::start(10, false, script).await;
     let result = run(&scenario(&carbon)).await.result;
@@ -165,7 +166,7 @@ async fn points_of_a_broken_connection_are_owed_by_promise_only() {
     assert!(verify.acknowledged < 720 && carbon.connections() >= 2, "{verify:?}");
     assert!(result.warnings.iter().any(|warning| warning.contains("are not owed")), "{:?}", result.warnings);
 
-    // a promise of no time at all, which the target breaks
+    // a commit interval of zero, which the target does not keep
     let carbon = Carbon::start(10, false, script).await;
     let mut scenario = scenario(&carbon);
     scenario.target.commit_interval = Some(Span::seconds(0.0));

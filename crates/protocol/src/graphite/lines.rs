@@ -1,8 +1,7 @@
 //! Reads lines of text.
 //!
-//! Most lines have the form `path value time`, with a short decimal and a whole number of seconds. They are read in one
-//! pass ([`usual`]). All other lines are split into words first ([`Lines::line`]); for a usual line, this has the same
-//! result.
+//! Lines of the common form, `path value time` with a short decimal and a whole number of seconds, take a
+//! fast path ([`common_line`]). All others take the slow path ([`Lines::line`]), which gives the same result.
 
 use super::LINE_BYTES_MAX;
 use super::number::{short_seconds, time_of, value_of};
@@ -20,8 +19,8 @@ impl Lines<'_, '_> {
         let (mut rest, mut number) = (text, 0);
         while !rest.is_empty() {
             number += 1;
-            let added = match usual(rest) {
-                Some((Usual { path, value, seconds }, length)) => {
+            let added = match common_line(rest) {
+                Some((CommonLine { path, value, seconds }, length)) => {
                     rest = &rest[length..];
                     self.points.check_count("lines")?;
                     self.points.add(path, seconds * 1000, value)
@@ -68,15 +67,16 @@ impl Lines<'_, '_> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Usual<'a> {
+struct CommonLine<'a> {
     path: &'a [u8],
     value: f64,
     seconds: i64,
 }
 
-/// Reads the first line of `text`, and returns it with its length. `None` if the line is not of the usual form.
+/// Reads the first line of `text`, and returns it with its length. `None` if the line is not of the common
+/// form.
 #[inline]
-fn usual(text: &[u8]) -> Option<(Usual<'_>, usize)> {
+fn common_line(text: &[u8]) -> Option<(CommonLine<'_>, usize)> {
     let path = &text[..word_end(text)];
     if path.is_empty() || path.len() > SHORT_PATH_BYTES_MAX {
         return None;
@@ -88,16 +88,16 @@ fn usual(text: &[u8]) -> Option<(Usual<'_>, usize)> {
     at += length;
     at += usize::from(text.get(at) == Some(&b'\r'));
     match text.get(at) {
-        Some(b'\n') => Some((Usual { path, value, seconds }, at + 1)),
+        Some(b'\n') => Some((CommonLine { path, value, seconds }, at + 1)),
         Some(_) => None,
-        None => Some((Usual { path, value, seconds }, at)),
+        None => Some((CommonLine { path, value, seconds }, at)),
     }
 }
 
 /// A line with a path of this length can be longer than [`LINE_BYTES_MAX`] only because of blanks.
 const SHORT_PATH_BYTES_MAX: usize = 1 << 14;
 
-/// Limit on the blanks between words of a usual line.
+/// Limit on the blanks between words of a line of the common form.
 const BLANKS_MAX: usize = 16;
 
 /// Returns where the word after the blanks at `at` begins. `None` if there are no blanks, or too many.
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// A line is read in the same way whether or not it has the usual form.
+    /// A line is read in the same way whether or not it has the common form.
     #[test]
     fn usual_lines_are_read_like_all_others() {
         let mut rng = Rng::announced();
@@ -161,7 +161,9 @@ mod tests {
             let mut any = |of: &[&'static str]| of[rng.below(of.len() as u64) as usize];
             let words = [any(&paths), any(&blanks), any(&numbers), any(&blanks), any(&numbers), any(&ends)];
             let text = words.concat();
-            let Some((Usual { path, value, seconds }, length)) = usual(text.as_bytes()) else { continue };
+            let Some((CommonLine { path, value, seconds }, length)) = common_line(text.as_bytes()) else {
+                continue;
+            };
             found += 1;
             let line = text[..length].trim_ascii();
             assert_eq!(text[..length].trim_end_matches('\n'), text.split('\n').next().unwrap(), "{text:?}");
@@ -171,6 +173,6 @@ mod tests {
             assert_eq!(value_of(words[1].as_bytes()).map(f64::to_bits), Some(value.to_bits()), "{text:?}");
             assert_eq!(time_of(words[2].as_bytes()), Some(seconds * 1000), "{text:?}");
         }
-        assert!(found > 1000, "only {found} lines were of the usual form");
+        assert!(found > 1000, "only {found} lines were of the common form");
     }
 }

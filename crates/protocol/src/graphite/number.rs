@@ -25,8 +25,8 @@ pub(super) fn time_of(word: &[u8]) -> Option<i64> {
     float(word).and_then(seconds_ms)
 }
 
-/// Converts seconds to milliseconds. A time out of range becomes the largest or smallest integer, which is refused
-/// later.
+/// Converts seconds to milliseconds, saturating; points with such times are refused later. `None` if
+/// `seconds` is infinite or NaN.
 pub(super) fn seconds_ms(seconds: f64) -> Option<i64> {
     seconds.is_finite().then(|| (seconds * 1000.0).round() as i64)
 }

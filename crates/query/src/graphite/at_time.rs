@@ -68,7 +68,7 @@ fn offset_s(text: &str) -> Result<i64, String> {
             return Err(format!("expected a number at {rest:?}"));
         }
         let count: i64 = number.parse().map_err(|_| format!("{number} is too large"))?;
-        let unit_s = unit_s(unit).ok_or_else(|| format!("{unit:?} is no unit of time"))?;
+        let unit_s = unit_s(unit).ok_or_else(|| format!("{unit:?} is not a unit of time"))?;
         total_s = total_s.saturating_add(count.saturating_mul(unit_s));
         rest = after;
     }

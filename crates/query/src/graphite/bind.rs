@@ -79,7 +79,7 @@ pub(super) enum ArgumentKind {
     Value(Value),
 }
 
-/// A value that is no series. `None` counts as no argument.
+/// A value that is not a series. `None` counts as no argument.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Integer(i64),
@@ -151,7 +151,7 @@ impl Binder<'_> {
             }
             Kind::Call(call) if call.name == "seriesByTag" => self.series_by_tag(ast.at, call),
             Kind::Call(call) => self.call(ast.at, call, values),
-            Kind::Literal(_) => Err((ast.at, "a value is no series".into())),
+            Kind::Literal(_) => Err((ast.at, "a value is not a series".into())),
         }
     }
 
@@ -173,13 +173,13 @@ impl Binder<'_> {
         let name = parts.next().unwrap_or_default();
         let mut labels = vec![(METRIC_NAME, name)];
         for part in parts {
-            let (tag, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is no tag and value"))?;
+            let (tag, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not tag=value"))?;
             labels.push((tag::label_of(tag), value));
         }
         if labels.iter().any(|(label, value)| label.is_empty() || value.is_empty()) {
             return Err(format!("{text:?} has an empty name, tag or value"));
         }
-        // the last of several values of a tag counts
+        // of several values of a tag, only the last is used
         labels.reverse();
         labels.sort_by_key(|(label, _)| *label);
         labels.dedup_by_key(|(label, _)| *label);

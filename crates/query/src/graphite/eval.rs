@@ -62,7 +62,7 @@ impl Context {
         Self { from_s: within_reach(from_s), until_s: within_reach(until_s), ..self.clone() }
     }
 
-    /// Part of the values that must be present, for functions that aggregate.
+    /// Fraction (0 to 1) of the values that must be present, for functions that aggregate.
     pub(super) fn x_files_factor(&self) -> f64 {
         self.x_files_factor.get().unwrap_or(0.0)
     }

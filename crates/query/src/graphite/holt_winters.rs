@@ -21,8 +21,8 @@ pub(super) struct Analysis {
 /// Bytes that [`analyze`] needs for each value.
 pub(super) const BYTES_PER_VALUE: usize = 3 * size_of::<f64>();
 
-/// Forecasts each value from the values before it. NaN is no value: it restarts the level. A season has
-/// `season` values, which is at least 1.
+/// Forecasts each value from the values before it. NaN means that the value is missing, which restarts
+/// the level. A season has `season` values, which is at least 1.
 pub(super) fn analyze(values: &[f64], season: usize, meter: &Meter<'_>) -> Result<Analysis, QueryError> {
     assert!(season > 0, "BUG: a season without values");
     let mut forecasts = Vec::with_capacity(values.len());

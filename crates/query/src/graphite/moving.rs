@@ -8,7 +8,7 @@ use super::Aggregate;
 use super::consolidate::is_enough;
 use crate::QueryError;
 use crate::meter::VALUES_PER_CHECK;
-use parts::{Difference, Extremes, Latest, Part, Product, Spread, Totals};
+use parts::{Difference, Extremes, Latest, PartialAggregate, Product, Spread, Totals};
 use ranks::Ranks;
 
 /// Windows up to this length are aggregated value by value, in the order of graphite-web.
@@ -109,7 +109,11 @@ impl Windows<'_> {
 
     /// Splits the values into blocks as long as the window. A window is the end of one block and the beginning of the next,
     /// and both parts are extended by one value at a time. The values are multiplied by `scale` before.
-    fn by_blocks<P: Part>(&mut self, scale: f64, result: impl Fn(P) -> f64) -> Result<(), QueryError> {
+    fn by_blocks<P: PartialAggregate>(
+        &mut self,
+        scale: f64,
+        result: impl Fn(P) -> f64,
+    ) -> Result<(), QueryError> {
         let Self { values, window, check, .. } = *self;
         let part = |value: f64| if value.is_nan() { P::EMPTY } else { P::of(value * scale) };
         let mut ends = vec![P::EMPTY; window];

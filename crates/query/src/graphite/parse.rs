@@ -36,8 +36,9 @@ pub(super) fn error_at(text: &str, at: usize, message: &str) -> QueryError {
     QueryError::Parse(format!("invalid target: {message}, at character {place}, {near}"))
 }
 
-/// The first path in the name of a series, such as `a.b` in `scale(sumSeries(a.b),2)`. If the name is not a call in
-/// the syntax of targets, the path is what precedes its first bracket. `None` if the first argument is no path.
+/// The first path in the name of a series, such as `a.b` in `scale(sumSeries(a.b),2)`. If the name is not a
+/// call in the syntax of targets, the path is what precedes its first bracket. `None` if the first argument
+/// is not a path.
 pub(super) fn first_path(name: &str) -> Option<String> {
     let allowance = &mut Allowance::new(NAME_MEMORY_BYTES);
     let mut parser = Parser { text: name, at: 0, depth: 0, allowance };

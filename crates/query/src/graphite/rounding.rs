@@ -3,7 +3,8 @@
 /// Rounds to `places` decimal places, which may be negative, as Python's `round`: the exact decimal expansion
 /// is rounded, and a tie goes to the even digit.
 pub(super) fn round(v: f64, places: i64) -> f64 {
-    // a float has no digits beyond these places
+    // NDIGITS_MAX and NDIGITS_MIN of CPython's `float.__round__`: beyond them, a float is rounded to itself,
+    // or to zero
     const PLACES_MAX: i64 = 323;
     const PLACES_MIN: i64 = -308;
     if !v.is_finite() || places > PLACES_MAX {
@@ -36,7 +37,7 @@ fn is_beyond(v: f64, places: i64) -> bool {
 /// Rounds by arithmetic if its error cannot matter: the scaled value is not close to a tie, and a quotient of an integer
 /// and an exact power of ten is the float that is nearest to the decimal number.
 fn round_quickly(v: f64, places: i64) -> Option<f64> {
-    // larger powers of ten are no floats
+    // larger powers of ten are not exactly representable
     const EXACT_MAX: i64 = 22;
     // the error of a scaled value below this is less than a thousandth
     const SCALED_MAX: f64 = (1_u64 << 40) as f64;

@@ -18,13 +18,13 @@ pub struct Series {
     /// End of the range, exclusive. May differ from the end of the values by less than a step.
     pub end_s: i64,
     pub step_s: i64,
-    /// A value for each step. NaN is no value.
+    /// A value for each step. NaN means that the value is missing.
     pub values: Vec<f64>,
     /// How values are consolidated into points, or into a larger step.
     pub consolidation: Aggregate,
     /// Number of values for each point of the answer. See [`Self::points`].
     pub values_per_point: usize,
-    /// Part of the values of an interval that must be present when they are consolidated.
+    /// Fraction (0 to 1) of an interval's values that must be present when they are consolidated.
     pub x_files_factor: f64,
 }
 

@@ -24,7 +24,7 @@ pub struct Schema {
     pub archives: Vec<Archive>,
     /// Computes a value of an archive from values of the archive before it.
     pub aggregation: Aggregate,
-    /// Part of these values that must be present.
+    /// Fraction (0 to 1) of these values that must be present.
     pub x_files_factor: f64,
 }
 
@@ -109,12 +109,13 @@ struct Filling {
     /// True if the last slot that had a value was lone, or if there was none yet.
     was_lone: bool,
     /// The last slot, if it is lone and the one before it is not.
-    waiting: Option<Waiting>,
+    waiting: Option<LoneSlot>,
 }
 
-/// A lone value. The next slot decides whether it is taken as it is.
+/// A slot with a lone value. If the next slot has one too, the value is passed on unchanged; otherwise, the
+/// consolidated value is.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct LoneSlot {
     start_s: i64,
     value: f64,
     /// The consolidated value, if enough values are present for one.
@@ -202,14 +203,14 @@ impl<'a> Slots<'a> {
         known.clear();
         self.end_waiting(level, is_lone);
         if is_lone && !was_lone {
-            self.filling[level].waiting = Some(Waiting { start_s, value: first, consolidated });
+            self.filling[level].waiting = Some(LoneSlot { start_s, value: first, consolidated });
         } else if let Some(value) = if is_lone { Some(first) } else { consolidated } {
             self.pass(level + 1, start_s, value, is_lone);
         }
     }
 
     fn end_waiting(&mut self, level: usize, as_it_is: bool) {
-        let Some(Waiting { start_s, value, consolidated }) = self.filling[level].waiting.take() else {
+        let Some(LoneSlot { start_s, value, consolidated }) = self.filling[level].waiting.take() else {
             return;
         };
         if let Some(value) = if as_it_is { Some(value) } else { consolidated } {

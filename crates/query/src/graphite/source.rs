@@ -85,7 +85,7 @@ pub struct Stored {
     /// Exclusive.
     pub end_s: i64,
     pub step_s: i64,
-    /// One value for each step. NaN is no value.
+    /// One value for each step. NaN means that the value is missing.
     pub values: Vec<f64>,
     /// Number of samples that were read.
     pub samples: u64,

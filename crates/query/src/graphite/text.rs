@@ -12,7 +12,7 @@ pub(super) fn general_to(value: f64, digits: usize) -> String {
     }
     let scientific = format!("{value:.decimals$e}", decimals = digits - 1);
     let (shown, exponent) = scientific.split_once('e').expect("BUG: a number has no exponent");
-    let exponent: i32 = exponent.parse().expect("BUG: an exponent is no number");
+    let exponent: i32 = exponent.parse().expect("BUG: an exponent is not a number");
     if (-4..digits as i32).contains(&exponent) {
         let decimals = (digits as i32 - 1 - exponent) as usize;
         return without_zeros(&format!("{value:.decimals$}")).into();
@@ -27,7 +27,7 @@ pub(super) fn shortest(value: f64) -> String {
     }
     let scientific = format!("{value:e}");
     let (digits, exponent) = scientific.split_once('e').expect("BUG: a number has no exponent");
-    let exponent: i32 = exponent.parse().expect("BUG: an exponent is no number");
+    let exponent: i32 = exponent.parse().expect("BUG: an exponent is not a number");
     if (-4..16).contains(&exponent) {
         let text = format!("{value}");
         return if text.contains('.') { text } else { text + ".0" };

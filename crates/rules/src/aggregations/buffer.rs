@@ -136,7 +136,8 @@ impl Buffer {
         self.intervals.is_empty() && self.complete_from_ms <= self.kept_from_ms(now_ms)
     }
 
-    /// Adds a value. `reserve` is called with the bytes that are needed, before they are allocated. NaN is no value.
+    /// Adds a value. `reserve` is called with the bytes that are needed, before they are allocated. NaN is
+    /// ignored.
     pub fn add<E>(
         &mut self,
         at_ms: i64,

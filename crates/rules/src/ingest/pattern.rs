@@ -213,8 +213,8 @@ fn last_line(error: &str) -> String {
     error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
-/// Rewrites what Go reads differently from the engine: classes of ASCII characters, `\Q…\E`, braces that are no repetition,
-/// and `[`, `&&`, `--` and `~~` in a class.
+/// Rewrites what Go reads differently from the engine: classes of ASCII characters, `\Q…\E`, braces that are
+/// not a repetition, and `[`, `&&`, `--` and `~~` in a class.
 fn translated(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len() + 8);
     let mut rest = text;

@@ -147,7 +147,7 @@ const ODD_NAME: &str = "a.{b,c}[d]";
 
 /// Requests that carbonapi does not send.
 #[test]
-fn info_says_how_a_metric_is_kept() {
+fn info_returns_retention_and_aggregation() {
     let (server, _, _dir) = written();
     let ask = |params: &[(&str, &str)]| server.send(&Request::ask("/info/", params));
     let info = |target: &str| ask(&[("target", target)]).expect(200, &[]).text();

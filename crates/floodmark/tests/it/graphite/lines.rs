@@ -87,7 +87,7 @@ fn wrong_lines_are_counted_and_the_others_stored() {
     text.extend_from_slice(&vec![b'x'; 300_000]);
     text.extend_from_slice(format!(" 1 {now_s}\nafter.long 1 {now_s}\nunfinished 1 {now_s}").as_bytes());
     (&stream).write_all(&text).unwrap();
-    assert!(all_durable(&stream), "wrong lines are no reason for a reset");
+    assert!(all_durable(&stream), "wrong lines cause no reset");
     assert_eq!(series(&server), 3);
     let dropped =
         |reason| server.metric(&format!(r#"floodmark_graphite_dropped_points_total{{reason="{reason}"}}"#));

@@ -8,7 +8,7 @@ use crate::tls::authority;
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 
-/// A message of go-carbon with a point for each of the names, and its length before it.
+/// A length-prefixed message of go-carbon with a point for each of the names.
 fn payload(names: &[String], time_s: i64, value: f64) -> Vec<u8> {
     let mut message = Vec::new();
     for name in names {
@@ -124,7 +124,8 @@ fn an_address_may_have_a_tenant_of_its_own() {
     check(&server);
 }
 
-/// The first part of a path is no tenant where the address has one: a sender of `team-a` must not write to others.
+/// The first part of a path does not name a tenant where the address has one: a sender of `team-a` must not
+/// write to others.
 #[test]
 fn a_path_names_no_tenant_where_the_address_does() {
     let config = "graphite_tenants = ['127.0.0.1:0=team-a', '127.0.0.1:0=anonymous']\ngraphite_tenant_from_path = true";

@@ -194,7 +194,7 @@ impl Messages {
     }
 }
 
-/// Puts the frames together that a chunk has cut. A frame has its length before it, as four bytes.
+/// Puts the frames together that a chunk has cut. A frame is length-prefixed with four bytes.
 #[derive(Debug, Default)]
 struct Frames {
     /// The beginning of a frame.

@@ -26,7 +26,7 @@ pub(super) fn parse(text: &str, now_s: i64, time_zone: &TimeZone) -> Result<i64,
     let (hour, minute, day) = time_of_day(text)?;
     let now = Timestamp::from_second(now_s).map_err(|_| "the present time is out of range".to_owned())?;
     let today = now.to_zoned(time_zone.clone()).date();
-    let date = day_of(day, today)?.ok_or_else(|| format!("{day:?} is no day"))?;
+    let date = day_of(day, today)?.ok_or_else(|| format!("{day:?} is not a day"))?;
     let hour = i8::try_from(hour).map_err(|_| "the hour is out of range".to_owned())?;
     let minute = i8::try_from(minute).map_err(|_| "the minute is out of range".to_owned())?;
     let time = jiff::civil::Time::new(hour, minute, 0, 0)
@@ -45,7 +45,7 @@ fn seconds_of(time: DateTime, time_zone: &TimeZone) -> Result<i64, String> {
 fn time_of_day(text: &str) -> Result<(u32, u32, &str), String> {
     let number = |digits: &str| match is_digits(digits) {
         true => digits.parse::<u32>().map_err(|_| format!("{digits} is too large")),
-        false => Err(format!("{digits:?} is no hour or minute")),
+        false => Err(format!("{digits:?} is not an hour or minute")),
     };
     let (mut hour, mut minute, mut rest) = (0, 0, text);
     if let Some(at @ 1..=2) = rest.find(':') {
@@ -83,7 +83,7 @@ fn day_of(text: &str, today: Date) -> Result<Option<Date>, String> {
     let date = |year: &str, month: &str, day: &str| {
         let part = |digits: &str| if is_digits(digits) { digits.parse::<i16>().ok() } else { None };
         let (Some(mut year), Some(month), Some(day)) = (part(year), part(month), part(day)) else {
-            return Err(format!("{text:?} is no date"));
+            return Err(format!("{text:?} is not a date"));
         };
         if year < 1900 {
             year += 1900;
@@ -124,5 +124,5 @@ fn day_of(text: &str, today: Date) -> Result<Option<Date>, String> {
 fn new_date(year: i16, month: i64, day: i64) -> Result<Date, String> {
     let parts = i8::try_from(month).ok().zip(i8::try_from(day).ok());
     let date = parts.and_then(|(month, day)| Date::new(year, month, day).ok());
-    date.ok_or_else(|| format!("{year:04}-{month:02}-{day:02} is no date"))
+    date.ok_or_else(|| format!("{year:04}-{month:02}-{day:02} is not a date"))
 }

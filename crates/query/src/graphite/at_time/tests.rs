@@ -59,23 +59,23 @@ fn days_are_those_of_the_time_zone() {
 }
 
 #[test]
-fn what_means_nothing_is_refused() {
+fn invalid_times_are_refused() {
     let wrong = |text: &str, part: &str| check(text, &TimeZone::UTC, Err(part));
-    wrong("soon", "\"soon\" is no day");
-    wrong("-1", "\"\" is no unit of time");
+    wrong("soon", "\"soon\" is not a day");
+    wrong("-1", "\"\" is not a unit of time");
     wrong("-h", "expected a number");
-    wrong("-1parsec", "\"parsec\" is no unit");
+    wrong("-1parsec", "\"parsec\" is not a unit");
     wrong("25:00", "out of range");
-    wrong("5x:00", "\"5x\" is no hour");
-    wrong("20260230", "2026-02-30 is no date");
-    wrong("02/30/2026", "2026-02-30 is no date");
-    wrong("a/b/c", "\"a/b/c\" is no date");
+    wrong("5x:00", "\"5x\" is not an hour");
+    wrong("20260230", "2026-02-30 is not a date");
+    wrong("02/30/2026", "2026-02-30 is not a date");
+    wrong("a/b/c", "\"a/b/c\" is not a date");
     wrong("january", "a day must follow");
     wrong("-99999999y", "a thousand years");
     wrong("99999999999999999999", "too large");
     wrong(&"1".repeat(300), "more than 256 bytes");
-    wrong("ä:b", "is no hour");
-    wrong("1:ää", "is no hour or minute");
+    wrong("ä:b", "is not an hour");
+    wrong("1:ää", "is not an hour or minute");
 }
 
 #[test]

@@ -128,7 +128,8 @@ fn text(literal: &Literal) -> Option<Arc<str>> {
     }
 }
 
-/// The number that a text is. `None` also for a long text, because thousands of arguments may have it.
+/// Parses a string as a number. Strings longer than `NUMBER_BYTES_MAX` are not tried, because thousands of
+/// arguments may share one.
 fn number_of<T: FromStr>(text: &str) -> Option<T> {
     if text.len() <= NUMBER_BYTES_MAX { text.trim().parse().ok() } else { None }
 }

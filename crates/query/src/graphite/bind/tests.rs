@@ -32,7 +32,7 @@ fn arguments_are_checked_against_parameters() {
     refused("seriesByTag('a=b',c)", "expected a tag expression in quotes");
     refused("seriesByTag('a')", "invalid tag expression \"a\"");
     refused("seriesByTag('a=','b=~.*')", "must require a value");
-    refused("a;b", "\"b\" is no tag and value");
+    refused("a;b", "\"b\" is not tag=value");
     refused("a;b=", "empty name, tag or value");
 }
 

@@ -20,7 +20,7 @@ struct Variable {
     name: String,
     /// A text is shared by all places that use it, because there may be thousands of them.
     value: Literal,
-    /// The number that a text looks like.
+    /// `value`, if it parses as a number.
     number: Option<f64>,
 }
 

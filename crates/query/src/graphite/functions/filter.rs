@@ -152,8 +152,8 @@ fn filter_series(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError>
     compared(call, sink, call.aggregate("func"), &call.text("operator"), call.number("threshold"))
 }
 
-/// Passes on the series whose aggregation compares with the threshold. A missing one is less than, and not equal to,
-/// every number.
+/// Passes on series whose aggregate satisfies the comparison. A missing aggregate is less than every number,
+/// as `None` in graphite-web.
 fn compared(
     call: &Call<'_>,
     sink: &mut Sink<'_>,

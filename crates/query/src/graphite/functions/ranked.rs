@@ -99,8 +99,8 @@ impl PartialOrd for Key {
     }
 }
 
-/// The first `n` series in an order, of which those with equal keys stay as they come. A negative `n` means all but
-/// the last ones. Holds about twice as many series as it returns.
+/// Returns the first `n` series by key. Series with equal keys keep their order. A negative `n` returns all
+/// but the last `-n`. Holds at most 2 `n` + 64 series, or all of them if `n` is negative.
 fn first(
     call: &Call<'_>,
     sink: &mut Sink<'_>,

@@ -55,8 +55,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new(
         "nonNegativeDerivative",
         Group::Transform,
-        "The increase of a counter since the value before. A decrease is no value, unless the counter is known to \
-         start again at `minValue`, or after `maxValue`.",
+        "The increase of a counter since the value before. After a decrease, it is missing, unless the \
+         counter is known to start again at `minValue`, or after `maxValue`.",
         &[SERIES_LIST, MAX_VALUE, MIN_VALUE],
         non_negative_derivative,
     )

@@ -113,7 +113,7 @@ fn aligned_from_s(call: &Call<'_>, align_to: &str) -> Result<i64, QueryError> {
         return Ok(call.context().from_s);
     }
     let unit =
-        Unit::parse(align_to).ok_or_else(|| call.refuse(format!("{align_to:?} is no unit of time")))?;
+        Unit::parse(align_to).ok_or_else(|| call.refuse(format!("{align_to:?} is not a unit of time")))?;
     let first_day =
         align_to.bytes().last().filter(u8::is_ascii_digit).map_or(1, |digit| i64::from(digit - b'0'));
     Ok(unit.begin_s(call.context().from_s, first_day, call.options().time_zone))

@@ -20,7 +20,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     change("exp", "Raises e to the power of each value.", &[SERIES_LIST], exp),
     change(
         "invert",
-        "Replaces each value by its reciprocal. The reciprocal of 0 is no value.",
+        "Replaces each value by its reciprocal. The reciprocal of 0 is missing.",
         &[SERIES_LIST],
         invert,
     ),
@@ -133,7 +133,7 @@ fn marked(
 fn log(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let (base, shown) = (call.number("base"), call.shown("base"));
     if base <= 0.0 || base == 1.0 {
-        return Err(call.refuse(format!("{shown} is no base of a logarithm")));
+        return Err(call.refuse(format!("{shown} is not a base of a logarithm")));
     }
     map(call, sink, |series| {
         series.tags.set("log", shown.as_str());

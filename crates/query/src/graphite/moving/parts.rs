@@ -1,16 +1,16 @@
-//! What aggregations need to know of some values in a row. Missing values are left out.
-//!
-//! What is known of two rows gives what is known of both together, so a window is put together from two parts.
+//! Partial aggregates of consecutive values (a monoid), so that a window is combined from two parts. Missing
+//! values are left out.
 
 use super::precise::Precise;
 
-pub(super) trait Part: Copy {
+pub(super) trait PartialAggregate: Copy {
+    /// Of no values.
     const EMPTY: Self;
 
-    /// `value` is not missing.
+    /// Aggregate of one value, which must not be NaN.
     fn of(value: f64) -> Self;
 
-    /// This row, and then the other.
+    /// Combines this with the aggregate of the values that follow.
     fn and(self, other: Self) -> Self;
 
     /// Number of values.
@@ -23,7 +23,7 @@ pub(super) struct Totals {
     pub(super) sum: f64,
 }
 
-impl Part for Totals {
+impl PartialAggregate for Totals {
     const EMPTY: Self = Self { count: 0, sum: 0.0 };
 
     fn of(value: f64) -> Self {
@@ -46,7 +46,7 @@ pub(super) struct Extremes {
     pub(super) max: f64,
 }
 
-impl Part for Extremes {
+impl PartialAggregate for Extremes {
     const EMPTY: Self = Self { count: 0, min: f64::NAN, max: f64::NAN };
 
     fn of(value: f64) -> Self {
@@ -73,7 +73,7 @@ pub(super) struct Latest {
     pub(super) last: f64,
 }
 
-impl Part for Latest {
+impl PartialAggregate for Latest {
     const EMPTY: Self = Self { count: 0, last: f64::NAN };
 
     fn of(value: f64) -> Self {
@@ -98,7 +98,7 @@ pub(super) struct Difference {
     sum: f64,
 }
 
-impl Part for Difference {
+impl PartialAggregate for Difference {
     const EMPTY: Self = Self { count: 0, difference: f64::NAN, sum: 0.0 };
 
     fn of(value: f64) -> Self {
@@ -190,7 +190,7 @@ impl Product {
     }
 }
 
-impl Part for Product {
+impl PartialAggregate for Product {
     const EMPTY: Self = Self { count: 0, all: Scaled::ONE, highest: Scaled::ONE, lowest: Scaled::ONE };
 
     fn of(value: f64) -> Self {
@@ -238,7 +238,7 @@ impl Spread {
     }
 }
 
-impl Part for Spread {
+impl PartialAggregate for Spread {
     const EMPTY: Self = Self { count: 0, sum: Precise::ZERO, squares: Precise::ZERO };
 
     fn of(value: f64) -> Self {
@@ -262,7 +262,7 @@ impl Part for Spread {
 mod tests {
     use super::*;
 
-    fn of<P: Part>(values: &[f64]) -> P {
+    fn of<P: PartialAggregate>(values: &[f64]) -> P {
         values.iter().fold(P::EMPTY, |part, value| part.and(P::of(*value)))
     }
 

@@ -4,7 +4,8 @@
 #[derive(Debug)]
 pub(super) struct Ranks {
     sorted: Vec<f64>,
-    /// A Fenwick tree of counts: a node has the count of as many places as its lowest bit, up to its own.
+    /// Fenwick tree, numbered from 1: `tree[i]` is the number of values of the ranks from `i - (i & -i) + 1`
+    /// to `i`.
     tree: Vec<u32>,
     len: usize,
 }

@@ -81,7 +81,7 @@ fn names_of_series_have_a_first_path() {
     check("f(a|g(),1)", Some("a"));
     check("f('text',a)", None);
     check("f()", None);
-    // what is no call begins with a path
+    // what is not a call begins with a path
     check("f(a b)", Some("f"));
     check("a b)", Some("a"));
     check("", None);

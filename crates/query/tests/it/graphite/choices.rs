@@ -22,7 +22,7 @@ pub(super) const CHOICES: &[Choice] = &[
         &["averageOutsidePercentile", "removeBetweenPercentile", "useSeriesAbove"],
         "Gaps are left out. graphite-web fails if there is any.",
     ),
-    choice(&["exp"], "A result that is too large for a number is no value. graphite-web fails."),
+    choice(&["exp"], "A result that is too large for a number is missing. graphite-web fails."),
     choice(&["sigmoid"], "The result for a very small value is 0. graphite-web fails."),
     choice(
         &["transformNull"],

@@ -20,7 +20,7 @@ pub(super) struct Stored {
     /// Slots that are retained.
     pub(super) points: i64,
     pub(super) start_s: i64,
-    /// NaN is no value.
+    /// NaN means that the value is missing.
     pub(super) values: Vec<f64>,
 }
 

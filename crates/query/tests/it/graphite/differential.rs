@@ -14,7 +14,7 @@ const COMPARED: usize = 13;
 /// Seed of the usual run. `TEST_SEED` is another one.
 const SEED: u64 = 13_957_624_936_793_198_801;
 
-/// With `FLOODMARK_LONG=1`, this many times as many.
+/// Factor on the number of compared targets if `FLOODMARK_LONG=1`.
 const LONG: usize = 30;
 
 /// Attempts to find a target that graphite-web answers with a series, for each target that is compared.
@@ -271,7 +271,7 @@ impl Case {
 
     fn compare(&self, reply: Reply, ours: Result<Vec<Line>, query::QueryError>) -> Result<Found, String> {
         match (reply, ours) {
-            // an exception is no answer to compare with, but Floodmark must survive the target
+            // an exception is not an answer to compare with, but Floodmark must survive the target
             (Reply::Crashed, _) => Ok(Found::Crashed),
             (Reply::Refused(_), Err(_)) => Ok(Found::Refused),
             (Reply::Refused(error), Ok(ours)) => {

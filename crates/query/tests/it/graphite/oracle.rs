@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A series of an answer. NaN is no value.
+/// A series of an answer. NaN means that the value is missing.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) name: String,

@@ -54,7 +54,7 @@ fn random_targets_are_answered_as_by_carbonapi() {
                 break;
             }
             let mut case = Case::random(rule, &data, &mut rng);
-            case.x_files_factor = None; // is no parameter of carbonapi
+            case.x_files_factor = None; // not a parameter of carbonapi
             let reply = oracle.render(&case.target, case.range, None);
             let theirs = carbonapi.render(&case.target, case.range);
             let ours = floodmark.render(&case.target, case.range, None);

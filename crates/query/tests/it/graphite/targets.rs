@@ -64,7 +64,7 @@ impl Targets<'_> {
     /// A target whose outermost function is this one.
     pub(super) fn of(&mut self, rule: &Rule) -> String {
         let target = self.call(rule, 0, true);
-        // lists of series are no series; only `reduceSeries` takes them
+        // lists of series are not series; only `reduceSeries` takes them
         match rule.arguments {
             "maps" if target.contains("full.") => {
                 format!("reduceSeries({target},'diffSeries',2,'load','count')")

@@ -66,7 +66,7 @@ fn times_mean_what_they_mean_to_graphite_web() {
     let (mut same, mut refused, mut differences) = (0, 0, Vec::new());
     for _ in 0..requests {
         let zone = ZONES[rng.below(ZONES.len() as u64) as usize];
-        // 2001 to 2032
+        // September 2001 to May 2033
         let now_s = 1_000_000_000 + rng.below(1_000_000_000) as i64;
         let texts: Vec<String> = (0..TIMES).map(|_| random_time(&mut rng)).collect();
         let theirs = oracle.times(&texts, now_s, zone);

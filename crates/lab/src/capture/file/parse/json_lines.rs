@@ -43,7 +43,7 @@ impl<'a> Line<'a> {
                 Ok(())
             }),
             "values" => json.list(|json| {
-                this.values.push(value(json.scalar()?).context("a value is no number")?);
+                this.values.push(value(json.scalar()?).context("a value is not a number")?);
                 Ok(())
             }),
             "timestamps" => json.list(|json| {

@@ -1,4 +1,4 @@
-//! Graphite's pickled points: frames of `[(path, (time, value)), …]`, each with its length before it as four bytes.
+//! Graphite's pickled points: frames of `[(path, (time, value)), …]`, length-prefixed with four bytes.
 //!
 //! Understands what Python's `pickle` writes for such lists in protocols 0 to 5, and nothing else. Values are kept only in
 //! the shapes that such a list has, so that a frame can neither nest deeply nor grow by its references. Source:
@@ -38,7 +38,7 @@ enum Value<'a> {
 #[derive(Debug, Default)]
 struct Points<'a> {
     points: Vec<(&'a [u8], Sample)>,
-    /// Number of items that are no points.
+    /// Number of items that are not points.
     others: u64,
 }
 
@@ -88,7 +88,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The points of a frame. `None` if it is no list of points.
+    /// The points of a frame. `None` if it is not a list of points.
     fn points(mut self) -> Option<Points<'a>> {
         let mut stack: Vec<Value<'a>> = Vec::new();
         let mut memo: HashMap<u32, Scalar<'a>> = HashMap::new();

@@ -200,7 +200,7 @@ fn pickled_points_of_all_versions() {
         ];
         expected.sort();
         assert_eq!((all, refused), (expected, 2), "version {version}");
-        // a frame that is no list of points, and one without its end, do not affect others
+        // a frame that is not a list of points, and one without its end, do not affect others
         let frames =
             [frame(b"cos\nsystem\n."), frame(&pickle), frame(b"]."), frame(&pickle)[..9].to_vec()].concat();
         let (all, refused) = found(&Kind::GraphitePickle, &frames);

@@ -189,9 +189,10 @@ pub(super) fn common_multiple(a: i64, b: i64) -> Result<i64, QueryError> {
 struct Columns {
     /// Number of values that are present.
     counts: Vec<u32>,
-    /// The result so far: a sum, an extreme, the first value, or an average.
+    /// Accumulator of the aggregation. For `Range`, the minimum; for `Stddev`, the running mean.
     first: Vec<f64>,
-    /// The maximum if `first` is a minimum, or the sum of squared distances from the average.
+    /// For `Range`, the maximum; for `Stddev`, the sum of squared deviations from the mean (Welford). Empty
+    /// for other aggregations.
     second: Vec<f64>,
     /// All values, series by series. Only for aggregations that need them.
     all: Vec<Vec<f64>>,
@@ -300,7 +301,8 @@ impl Columns {
     }
 }
 
-/// The distinct path expressions of the series, in order.
+/// Distinct path expressions, for the name of the result, in order of arrival; sorted within an argument
+/// whose series come in any order. Limited to `PATHS_BYTES_MAX`.
 #[derive(Debug, Default)]
 struct Paths {
     all: Vec<Arc<str>>,

@@ -189,7 +189,7 @@ impl Callback {
         Self::aggregation(call, name)
     }
 
-    /// An aggregation that is no function.
+    /// An aggregation that is not a function.
     fn aggregation(call: &Call<'_>, name: &str) -> Result<Self, QueryError> {
         let label = name.strip_suffix("Series").unwrap_or(name);
         match Aggregate::of_function(label) {
@@ -307,7 +307,8 @@ fn charge_group(charge: &mut Charge<'_>, key: &str, bytes: usize) -> Result<(), 
     charge.add_bytes(2 * (size_of::<String>() + key.len() + bytes))
 }
 
-/// Collects the series of each group, and calls a function with them. The first series of its result counts.
+/// Collects the series of each group, and calls a function with them. Only the first series of the result is
+/// used.
 fn invoked(
     call: &Call<'_>,
     function: &'static Function,
