@@ -5,7 +5,7 @@
 
 Each flood gets a fresh server in a memory control group of --memory MiB, and lasts for --duration seconds, or until everything is sent:
 
-- "datagrams": two senders of UDP datagrams with points of new series and with text that is no point, as fast as they can.
+- "datagrams": two senders of UDP datagrams with points of new series and with text that is not a point, as fast as they can.
 - "malformed lines": bytes that are not lines, lines that never end, points of new series, and points without a value.
 - "connections": ten thousand connections with a point of a new series and an unfinished line, which stay open.
 - "pickle bombs": nested lists, memoized objects, a long path that is repeated in each point, lists that contain each other.
