@@ -253,15 +253,15 @@ fn report_queue(context: &Arc<write_path::Context>, registry: &Registry, queue: 
     };
     gauge(
         "floodmark_graphite_queued_points",
-        "Points that wait for the creation of their series.",
+        "Points in the queue of new series, with those whose series are being created.",
         |queued, _| queued.points as f64,
     );
-    gauge("floodmark_graphite_queued_series", "Series that wait for their creation.", |queued, _| {
+    gauge("floodmark_graphite_queued_series", "Series in the queue of new series.", |queued, _| {
         queued.series as f64
     });
     gauge(
         "floodmark_graphite_queued_seconds",
-        "Time since the oldest of the queued points was queued.",
+        "Time for which the oldest of the queued series has waited.",
         Queued::seconds,
     );
 }

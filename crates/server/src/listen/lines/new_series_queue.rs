@@ -64,10 +64,12 @@ struct Queue {
     known: EntryList,
     /// True while a chunk of `known` is being stored.
     stores_known: bool,
-    /// Number of waiting points.
+    /// Number of points, without those of the chunk in creation.
     points: u64,
     /// Number of points of the chunk in creation.
     chunk_points: u64,
+    /// The earliest `since_ms` of its series.
+    chunk_since_ms: Option<u32>,
     /// Memory of the entries, without the part that belongs to the chunk in creation.
     entry_bytes: u64,
     /// What all waiting points would take in one chunk.
@@ -117,11 +119,13 @@ pub(super) struct ChunkLimits {
     pub(super) bytes: u64,
 }
 
-/// What waits for the creation of series, of one tenant or of all.
+/// What is queued and not stored yet, of one tenant or of all, including the chunk in creation.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queued {
     pub(crate) points: u64,
     pub(crate) series: u64,
+    /// When the series that has waited longest was queued. The rest of a series that was divided between
+    /// chunks counts only once it is the next to be stored.
     pub(crate) since: Option<Instant>,
 }
 
@@ -240,8 +244,7 @@ impl NewSeriesQueue {
     /// The number of points of each tenant that has some, with those in creation.
     pub(super) fn points(&self) -> Vec<(TenantId, u64)> {
         let tenants = self.tenants.lock();
-        let points =
-            tenants.iter().map(|(tenant, queue)| (tenant.clone(), queue.points + queue.chunk_points));
+        let points = tenants.iter().map(|(tenant, queue)| (tenant.clone(), queue.queued().points));
         points.filter(|(_, points)| *points > 0).collect()
     }
 
@@ -269,7 +272,7 @@ impl WaitingSeries for NewSeriesQueue {
 }
 
 impl Queued {
-    /// Age of the oldest point.
+    /// Time for which the oldest of the series has waited.
     pub(crate) fn seconds(self, now: Instant) -> f64 {
         self.since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64())
     }
@@ -297,6 +300,7 @@ impl Queue {
             stores_known: false,
             points: 0,
             chunk_points: 0,
+            chunk_since_ms: None,
             entry_bytes: 0,
             copy_bytes: 0,
             chunk_bytes: 0,
@@ -304,10 +308,10 @@ impl Queue {
     }
 
     fn queued(&self) -> Queued {
-        let oldest = self.order.first().or(self.known.first());
-        let since =
-            oldest.map(|number| self.began + Duration::from_millis(self.slots.get(number).since_ms.into()));
-        Queued { points: self.points, series: self.slots.len() as u64, since }
+        let first = [self.order.first(), self.known.first()].into_iter().flatten();
+        let since_ms = first.map(|number| self.slots.get(number).since_ms).chain(self.chunk_since_ms).min();
+        let since = since_ms.map(|since_ms| self.began + Duration::from_millis(since_ms.into()));
+        Queued { points: self.points + self.chunk_points, series: self.slots.len() as u64, since }
     }
 
     fn push(
@@ -397,6 +401,7 @@ impl Queue {
             }
             slots.pop(list);
             let entry = slots.get_mut(number);
+            self.chunk_since_ms = self.chunk_since_ms.into_iter().chain([entry.since_ms]).min();
             let count = entry.points().min(usize::try_from(room.max(1)).unwrap_or(usize::MAX));
             removed.take(entry, count);
             let copied_bytes = series_bytes + (count * POINT_BYTES) as u64;
@@ -429,7 +434,8 @@ impl Queue {
                 self.slots.remove(number);
             }
         }
-        (self.stores_known, self.chunk_bytes, self.chunk_points) = (false, 0, 0);
+        (self.stores_known, self.chunk_bytes) = (false, 0);
+        (self.chunk_points, self.chunk_since_ms) = (0, None);
         self.copy_bytes += rest_bytes;
         let bytes = self.entry_bytes + self.ahead_bytes(self.copy_bytes);
         self.memory.resize(bytes).expect("BUG: cannot shrink a reservation");

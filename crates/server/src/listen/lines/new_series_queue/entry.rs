@@ -39,7 +39,8 @@ pub(super) struct Entry {
     key: [u64; 2],
     labels: Labels,
     waiting: PendingPoints,
-    /// When the first of the points arrived, in milliseconds since the tenant's queue began.
+    /// When the first of the points arrived, in milliseconds since the tenant's queue began. Earlier, if a
+    /// chunk took some of the points that came first.
     pub(super) since_ms: u32,
     /// The series behind this one in the same list.
     pub(super) next: u32,

@@ -38,6 +38,10 @@ impl Test {
     }
 
     fn push(&self, points: &Points, ticket: &Ticket) -> Option<Dropped> {
+        self.push_part(self.part(points), ticket)
+    }
+
+    fn part(&self, points: &Points) -> NewPart {
         let mut part = NewPart { series: vec![], timestamps: vec![], values: model::Values::Floats(vec![]) };
         for (series, at_ms, value) in points {
             let start = part.timestamps.len() as u32;
@@ -47,12 +51,16 @@ impl Test {
             let (key, labels) = (self.key(*series), self.labels[*series].clone());
             part.series.push(NewSeries { key, labels, samples: start..start + 1, exemplars: vec![] });
         }
-        self.push_part(part, ticket)
+        part
     }
 
     fn push_part(&self, part: NewPart, ticket: &Ticket) -> Option<Dropped> {
+        self.push_at(part, Expected::New, ticket, Instant::now())
+    }
+
+    fn push_at(&self, part: NewPart, expected: Expected, ticket: &Ticket, now: Instant) -> Option<Dropped> {
         let new = NewSamples::of(part, self.inflight.reserve(0).unwrap());
-        let dropped = self.queue.push(&self.tenant, 1, (&new, Expected::New), ticket, Instant::now()).1;
+        let dropped = self.queue.push(&self.tenant, 1, (&new, expected), ticket, now).1;
         self.check();
         dropped
     }
@@ -225,6 +233,39 @@ fn the_newest_points_are_dropped_when_there_is_no_room() {
     assert_eq!(test.queue.points(), []);
     assert!(test.queue.take(&test.tenant, ALL).is_none() && test.queue.forget(&test.tenant));
     assert_eq!(test.inflight.used_bytes(), 0);
+}
+
+/// While the points in creation cannot be stored, the backlog must not look empty.
+#[test]
+fn the_backlog_includes_known_series_and_the_chunk_in_creation() {
+    let (test, tickets) = (Test::new(1 << 20), Tickets::new());
+    let began = Instant::now();
+    let at = |seconds| began + Duration::from_secs(seconds);
+    let push = |series, expected, seconds| {
+        let part = test.part(&vec![(series, 0, 1.0)]);
+        assert!(test.push_at(part, expected, tickets.ticket(), at(seconds)).is_none());
+    };
+    let check = |points, series, seconds| {
+        let queued = test.queue.of(&test.tenant);
+        assert_eq!((queued.points, queued.series, queued.seconds(at(10))), (points, series, seconds));
+        assert_eq!(test.queue.all(), queued);
+    };
+    push(0, Expected::Known, 0);
+    push(1, Expected::New, 1);
+    check(2, 2, 10.0);
+    let chunk = test.queue.take_known(&test.tenant, ALL).unwrap();
+    check(2, 2, 10.0);
+    push(0, Expected::Known, 3);
+    check(3, 2, 10.0);
+    drop(chunk);
+    check(2, 2, 9.0);
+    let chunk = test.queue.take(&test.tenant, ALL).unwrap();
+    check(2, 2, 9.0);
+    drop(chunk);
+    check(1, 1, 7.0);
+    drop(test.queue.take_known(&test.tenant, ALL).unwrap());
+    check(0, 0, 0.0);
+    assert!(test.queue.forget(&test.tenant) && test.inflight.used_bytes() == 0);
 }
 
 /// Senders that start bring as many series at once, each with a point.
