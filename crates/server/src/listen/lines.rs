@@ -288,6 +288,9 @@ async fn accept(
                 continue;
             }
         };
+        // Dropping the connection resets it from now on, unless it is closed in order: after an orderly end, a sender might believe
+        // that its points are stored, and the next ones would be lost without an error.
+        let _ = stream.set_zero_linger();
         let rejected = &shared.intake.metrics.rejected_connections;
         let handshake = match &encryption {
             None => None,

@@ -258,28 +258,54 @@ fn idle_connections_make_room_for_others() {
 /// A connection whose points wait keeps its place when others come, even if it was idle before.
 #[test]
 fn a_connection_whose_points_wait_makes_no_room_for_others() {
-    let server = Server::start(
-        options().config("graphite_connections = 4\nsamples_per_second = 1000\nrate_burst = '1s'"),
-    );
+    let server = slow_server(4);
+    let stream = connect(&server);
+    send_waiting_point(&server, &stream);
+    let mut others = Vec::new();
+    wait_for("the point", || {
+        others.push(connect(&server));
+        waiting_point_is_stored(&server).then_some(())
+    });
+    assert!(others.len() > 4, "only {} connections were opened", others.len());
+    assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
+}
+
+/// A sender must not take the end of a connection that never had a place for the answer that its points are durable.
+#[test]
+fn a_connection_without_a_place_is_reset() {
+    let server = slow_server(1);
+    let stream = connect(&server);
+    send_waiting_point(&server, &stream);
+    let mut other = connect(&server);
+    let end = other.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(end, Err(ErrorKind::ConnectionReset));
+    assert!(server.metric("floodmark_graphite_rejected_connections_total") >= 1.0);
+    wait_for("the point", || waiting_point_is_stored(&server).then_some(()));
+}
+
+fn slow_server(connections: usize) -> Server {
+    let settings =
+        format!("graphite_connections = {connections}\nsamples_per_second = 1000\nrate_burst = '1s'");
+    Server::start(options().config(&settings))
+}
+
+/// Sends a point of a known series that the server pauses with, because its tenant is above its rate for four seconds.
+fn send_waiting_point(server: &Server, mut stream: &TcpStream) {
     let now_s = now_ms() / 1000;
     let post = |points: String| {
         server.send(&Request::post("/api/v1/graphite", points.into())).expect(204, &[]);
     };
     post(format!("kept 0 {}\n", now_s - 10));
-    let stream = connect(&server);
-    let send = |value, time_s| (&stream).write_all(format!("kept {value} {time_s}\n").as_bytes()).unwrap();
-    send(1, now_s - 9);
+    stream.write_all(format!("kept 1 {}\n", now_s - 9).as_bytes()).unwrap();
     wait_for("the first point", || (server.value(r#"{"kept"}"#, now_ms()) == Some(1.0)).then_some(()));
-    // the tenant is above its rate for four seconds
     post((0..5000).map(|i| format!("flood 0 {}\n", now_s - 6000 + i)).collect());
-    send(2, now_s);
-    let mut others = Vec::new();
-    wait_for("the second point", || {
-        others.push(connect(&server));
-        (server.value(r#"{"kept"}"#, now_ms()) == Some(2.0)).then_some(())
-    });
-    assert!(others.len() > 4, "only {} connections were opened", others.len());
-    assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
+    stream.write_all(format!("kept 2 {now_s}\n").as_bytes()).unwrap();
+    // until then, the connection is idle
+    wait_for("the pause", || (server.metric("floodmark_graphite_paused_bodies") == 1.0).then_some(()));
+}
+
+fn waiting_point_is_stored(server: &Server) -> bool {
+    server.value(r#"{"kept"}"#, now_ms()) == Some(2.0)
 }
 
 /// Idle connections take little memory, and each is served.

@@ -97,9 +97,6 @@ impl Connection {
         link: Arc<Link>,
         mut stopping: watch::Receiver<bool>,
     ) {
-        // until everything is durable, the sender must see a reset however the connection ends, even by a crash of the
-        // server
-        stream.reset_when_dropped();
         link.identified();
         let mut busy = None;
         loop {

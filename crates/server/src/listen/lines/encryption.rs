@@ -54,8 +54,6 @@ impl Encryption {
         link: &Arc<Link>,
         shared: Shared,
     ) -> Option<(Stream, Shared)> {
-        // a sender that is refused must not believe that its points are stored
-        let _ = stream.set_zero_linger();
         let connection = (link, self.patience);
         let (stream, names) =
             self.handshakes.accept(stream, peer, pending, connection, &self.rejections, Alpn::Http1).await?;

@@ -49,12 +49,7 @@ impl Stream {
         }
     }
 
-    /// From now on, dropping the connection resets it.
-    pub(super) fn reset_when_dropped(&self) {
-        let _ = self.tcp().set_zero_linger();
-    }
-
-    /// Ends the connection in order.
+    /// Ends the connection in order, instead of resetting it as dropping it would.
     pub(super) async fn close(mut self) {
         #[expect(deprecated, reason = "without a time, dropping the socket does not block")]
         let _ = self.tcp().set_linger(None);
