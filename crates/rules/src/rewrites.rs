@@ -53,11 +53,13 @@ impl Rewrites {
                 continue;
             }
             if line.starts_with('[') && line.ends_with(']') {
-                section = Some(match line[1..line.len() - 1].to_ascii_lowercase().as_str() {
+                let rules = match line[1..line.len() - 1].to_ascii_lowercase().as_str() {
                     "pre" => &mut found.pre,
                     "post" => &mut found.post,
                     _ => return Err(RuleError::new(number, format!("{line:?} is neither [pre] nor [post]"))),
-                });
+                };
+                rules.clear(); // in carbon, too, the last of several sections counts
+                section = Some(rules);
                 continue;
             }
             let rules = section.as_deref_mut();
@@ -96,16 +98,25 @@ fn apply<'n>(rules: &[Rewrite], name: &'n str) -> Result<Cow<'n, str>, TooLong> 
 }
 
 impl Rewrite {
+    /// Replaces all matches. As in Python since 3.7, an empty match may follow another one at once: in `abc`, `.*` is found
+    /// twice.
     fn apply(&self, name: &str) -> Result<String, TooLong> {
         let (mut out, mut copied) = (String::with_capacity(name.len()), 0);
-        for found in self.pattern.captures_iter(name) {
+        let (mut at, mut empty_at) = (0, None);
+        while let Some(found) = self.pattern.captures_at(name, at) {
             let all = found.get_match();
+            if all.is_empty() && empty_at == Some(all.end()) {
+                let Some(next) = name[at..].chars().next() else { break };
+                at += next.len_utf8();
+                continue;
+            }
             out.push_str(&name[copied..all.start()]);
-            copied = all.end();
             self.expand(&found, &mut out);
             if out.len() > NAME_BYTES_MAX {
                 return Err(TooLong);
             }
+            (copied, at) = (all.end(), all.end());
+            empty_at = all.is_empty().then_some(at);
         }
         out.push_str(&name[copied..]);
         if out.len() > NAME_BYTES_MAX { Err(TooLong) } else { Ok(out) }
@@ -192,6 +203,20 @@ mod tests {
         assert_eq!(rules.post("a_sum").unwrap(), "a");
         assert!(matches!(rules.pre("other"), Ok(Cow::Borrowed("other"))));
         assert!(Rewrites::parse("[pre]\n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn empty_matches_follow_others_as_in_python() {
+        for (pattern, rewritten) in [(".*", "<<"), ("x*", "<a<<b<"), ("b?", "<a<x<x<<"), ("", "<a<x<x<b<")] {
+            let rules = Rewrites::parse(&format!("[pre]\n{pattern} = <\n")).unwrap();
+            assert_eq!(rules.pre("axxb").unwrap(), rewritten, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_several_sections_counts() {
+        let rules = Rewrites::parse("[pre]\na = b\n[post]\nx = y\n[Pre]\nb = c\n").unwrap();
+        assert_eq!((&*rules.pre("ab").unwrap(), &*rules.post("x").unwrap()), ("ac", "y"));
     }
 
     #[test]

@@ -1,12 +1,10 @@
-//! Random rules and points, aggregated by the real carbon (`oracle.py`) and by this crate.
+//! Random rules and points, aggregated by the real carbon (`aggregator.py`) and by this crate.
 
+use crate::oracle::Oracle;
 use rules::Aggregations;
 use rules::aggregations::Buffer;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use stdx::rng::Rng;
 
 const NOW_S: i64 = 1_795_284_003;
@@ -29,13 +27,13 @@ enum Step {
 
 #[test]
 fn random_points_have_the_aggregates_of_carbon() {
-    let Some(python) = python() else { return };
+    let Some(oracle) = Oracle::find() else { return };
     let mut rng = Rng::announced();
     let mut compared = 0;
     for case in 0..CASES {
         let rules = random_rules(&mut rng);
         let steps = random_steps(&mut rng);
-        let (expected, forwarded) = by_carbon(&python, &rules, &steps);
+        let (expected, forwarded) = by_carbon(&oracle, &rules, &steps);
         let (computed, stored) = by_us(&rules, &steps);
         assert_eq!(
             computed.keys().collect::<Vec<_>>(),
@@ -52,20 +50,6 @@ fn random_points_have_the_aggregates_of_carbon() {
     }
     assert!(compared > 50 * CASES, "only {compared} values were compared");
     println!("{compared} values are those of carbon");
-}
-
-/// None, and a report that the test is skipped, if carbon is not installed.
-fn python() -> Option<PathBuf> {
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
-    let cache = std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from);
-    let python = cache.join("graphite/bin/python");
-    let modules = "import twisted, carbon.conf, carbon.pipeline";
-    let check = Command::new(&python).args(["-W", "ignore", "-c", modules]).stderr(Stdio::null()).status();
-    if check.is_ok_and(|status| status.success()) {
-        return Some(python);
-    }
-    stdx::skipped::for_want_of("carbon (scripts/test-servers.sh)");
-    None
 }
 
 fn random_rules(rng: &mut Rng) -> String {
@@ -133,23 +117,14 @@ fn random_steps(rng: &mut Rng) -> Vec<Step> {
     steps
 }
 
-fn by_carbon(python: &PathBuf, rules: &str, steps: &[Step]) -> (Computed, BTreeSet<String>) {
+fn by_carbon(oracle: &Oracle, rules: &str, steps: &[Step]) -> (Computed, BTreeSet<String>) {
     let step = |step: &Step| match step {
         Step::Point { name, at_ms, value } => json!(["point", name, *at_ms as f64 / 1000.0, value]),
         Step::At(now_s) => json!(["at", now_s]),
     };
     let steps: Vec<_> = steps.iter().map(step).collect();
     let request = json!({"rules": rules, "kept": KEPT, "now": NOW_S, "steps": steps});
-    let mut process = Command::new(python)
-        .args(["-W", "ignore", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/oracle.py")])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("cannot start carbon");
-    writeln!(process.stdin.take().expect("BUG: stdin is a pipe"), "{request}")
-        .expect("carbon reads no request");
-    let output = process.wait_with_output().expect("carbon has no answer");
-    let answer: Value = serde_json::from_slice(&output.stdout).expect("not JSON");
+    let answer = oracle.ask("aggregator.py", &request);
     let computed = answer["computed"].as_array().expect("no points").iter().map(|point| {
         let name = point[0].as_str().expect("no name").to_owned();
         ((name, point[1].as_f64().expect("no time") as i64), point[2].as_f64().expect("no value"))

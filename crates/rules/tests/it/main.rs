@@ -1,6 +1,8 @@
 //! Rules beside the real carbon, and damaged files. `scripts/test-servers.sh` installs carbon.
 
-mod carbon;
+mod aggregations;
+mod files;
+mod oracle;
 
 use rules::{Aggregations, NameList, Rewrites, Schemas};
 use stdx::damage::each_damaged;
