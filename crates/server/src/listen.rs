@@ -226,7 +226,7 @@ impl Listener {
         let (mut stopping, rejections) = (self.stopping.subscribe(), self.rejections.clone());
         let serve = async move {
             let accepted = tokio::select! {
-                accepted = handshakes.accept(stream, peer, pending, (&link, patience), &rejections, alpn) => accepted,
+                accepted = handshakes.accept(stream, peer, pending, (&link, patience), Some(&rejections), alpn) => accepted,
                 _ = stopping.wait_for(|is_stopping| *is_stopping) => None,
             };
             if let Some((stream, names)) = accepted {

@@ -158,14 +158,15 @@ impl Handshakes {
     }
 
     /// Performs the handshake. Returns the encrypted connection, and the names in the client's certificate if it
-    /// showed one. `None` if the handshake fails.
+    /// showed one. `None` if the handshake fails. `rejections` answer a client of HTTP that does not encrypt; other protocols
+    /// have no such answer.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
         peer: Peer,
         pending: Pending,
         connection: (&Arc<Link>, Patience),
-        rejections: &Rejections,
+        rejections: Option<&Rejections>,
         alpn: Alpn,
     ) -> Option<(Encrypted, Option<ClientNames>)> {
         let finished = tokio::select! {
@@ -182,7 +183,9 @@ impl Handshakes {
             }
             Ok(Err(Failure::Plaintext(stream))) => {
                 self.common.metrics.plaintext.inc();
-                rejections.not_encrypted(stream);
+                if let Some(rejections) = rejections {
+                    rejections.not_encrypted(stream);
+                }
             }
             Ok(Err(Failure::Certificate(why))) => {
                 self.common.metrics.certificate.inc();

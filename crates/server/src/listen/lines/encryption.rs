@@ -7,7 +7,6 @@ use crate::auth::{Access, Auth, Credential, Original, Presented};
 use crate::listen::connections::Link;
 use crate::listen::handshake::Pending;
 use crate::listen::patience::Patience;
-use crate::listen::rejections::Rejections;
 use crate::listen::{Handshakes, Peer, STALL_TIMEOUT};
 use crate::refusal::Refusal;
 use crate::tls::{Alpn, ClientNames};
@@ -25,7 +24,6 @@ pub(super) struct Encryption {
     auth: Arc<Auth>,
     audit: Arc<Audit>,
     patience: Patience,
-    rejections: Rejections,
 }
 
 impl Encryption {
@@ -36,7 +34,7 @@ impl Encryption {
         transfer_rate: u64,
     ) -> Self {
         let patience = Patience::new(STALL_TIMEOUT, transfer_rate);
-        Self { handshakes, auth, audit, patience, rejections: Rejections::default() }
+        Self { handshakes, auth, audit, patience }
     }
 
     /// `None` if too many handshakes are in progress.
@@ -56,7 +54,7 @@ impl Encryption {
     ) -> Option<(Stream, Shared)> {
         let connection = (link, self.patience);
         let (stream, names) =
-            self.handshakes.accept(stream, peer, pending, connection, &self.rejections, Alpn::Http1).await?;
+            self.handshakes.accept(stream, peer, pending, connection, None, Alpn::Http1).await?;
         let stream = Stream::encrypted(stream);
         if !self.auth.is_required() {
             return Some((stream, shared));
