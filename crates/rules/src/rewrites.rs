@@ -99,7 +99,8 @@ fn apply<'n>(rules: &[Rewrite], name: &'n str) -> Result<Cow<'n, str>, TooLong> 
 
 impl Rewrite {
     /// Replaces all matches. As in Python since 3.7, an empty match may follow another one at once: in `abc`, `.*` is found
-    /// twice.
+    /// twice. After an empty match, Python also finds one that is not empty at the same place, for example `^|web` in `web1`.
+    /// The `regex` crate cannot search for that.
     fn apply(&self, name: &str) -> Result<String, TooLong> {
         let (mut out, mut copied) = (String::with_capacity(name.len()), 0);
         let (mut at, mut empty_at) = (0, None);
