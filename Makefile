@@ -40,7 +40,7 @@ sim: toolchain ## simulate crashes and faults: SEEDS=10000 seeds from FROM=0 on,
 	cargo run --quiet --locked --bin sim -- $(if $(FAULT),--fault $(FAULT)) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0))
 
 bench: toolchain ## run micro-benchmarks of the hot path
-	cargo bench --locked -p protocol -p head -p journal -p query -p lab
+	cargo bench --locked -p protocol -p head -p journal -p query -p tables -p lab
 
 fuzz: toolchain ## fuzz each target for a minute (needs cargo-fuzz and a nightly toolchain)
 	cd fuzz && for target in $$(cargo fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done

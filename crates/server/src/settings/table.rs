@@ -378,9 +378,9 @@ settings! {
 
     "Streams" {
         STREAM_FRESHNESS: Millis = setting("stream_freshness", "30s",
-            "Time after which records of a stream are in its table")
+            "Time after which records of a stream are due to be loaded into its table")
             .why("A shorter time makes more and smaller files. Until then, records are in the journal and in memory. Streams \
-                with much data are loaded earlier");
+                with much data are loaded earlier, and streams wait longer if many are due");
         STREAMS: Count = setting("streams", "1000", "Limit on a tenant's streams")
             .why("Records of further streams are refused: with 429 if the limit was set, with 503 if it is the default")
             .within(1, 100_000).per_tenant();

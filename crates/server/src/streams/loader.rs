@@ -1,8 +1,8 @@
 //! The thread that writes batches into tables.
 //!
 //! A stream is loaded when its oldest batch has waited for the freshness target, when it has enough bytes for a large file, or
-//! when memory runs short. A load takes whatever has arrived until then, so if commits take long, files grow, and nothing
-//! piles up.
+//! when memory runs short. A load takes what has arrived until then, up to a limit, so if commits take long, loads grow. If even the
+//! largest loads are too slow, memory runs full, and requests are refused.
 //!
 //! No stream holds up the others: if a load needs several commits, because its records have very many days, others are loaded in
 //! between. And tables are kept up also while there is always a stream that is due.
