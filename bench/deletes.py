@@ -1,12 +1,13 @@
 """Deleting a tenth of a tenant's series while other tenants write: durations, what is left, and the effect on the other tenants.
 
-    FLOODMARK=path/to/floodmark python3 bench/deletes.py [--memory 512] [--metrics 2000] [--series 100] [--rounds 100] SYSTEM PROGRAM [READER ...]
+    FLOODMARK=path/to/floodmark python3 bench/deletes.py [--memory 512] [--metrics 2000] [--series 100] [--rounds 100]
+        [--rate 10000] [--turn 20] SYSTEM PROGRAM [READER ...]
 
 SYSTEM is floodmark, victoriametrics or prometheus (`bench/systems.py`), PROGRAM its binary. READERs are engines of `bench/readers.py`,
 which count the samples in Floodmark's table in the end; the script needs their packages then.
 
-A tenant has --metrics x --series series with --rounds samples each. Three other tenants write 10,000 samples/s each to 10 k known series,
-in a memory control group of --memory MiB, while
+A tenant has --metrics x --series series with --rounds samples each. Three other tenants write --rate samples/s each to 10 k known series,
+in a memory control group of --memory MiB, for --turn seconds without a delete, and for twice as long while
 - a dry run counts (Floodmark only), and one request deletes every metric whose number ends in 7;
 - all samples of some deleted metrics and of some others are counted through PromQL;
 - the server is killed with SIGKILL as soon as it has answered the delete, and they are counted again;
@@ -36,6 +37,8 @@ parser.add_argument("--memory", type=int, default=512, help="MiB of the control 
 parser.add_argument("--metrics", type=int, default=2000)
 parser.add_argument("--series", type=int, default=100, help="series per metric")
 parser.add_argument("--rounds", type=int, default=100, help="samples per series")
+parser.add_argument("--rate", type=int, default=10_000, help="samples/s of each of the three other tenants")
+parser.add_argument("--turn", type=int, default=20, help="seconds in which they write without a delete")
 parser.add_argument("system", choices=["floodmark", "victoriametrics", "prometheus"])
 parser.add_argument("program")
 parser.add_argument("readers", nargs="*")
@@ -87,14 +90,21 @@ class Known:
     """The three other tenants, which write in the background."""
 
     def __init__(self, server, seconds):
-        self.reports = {}
-        self.thread = threading.Thread(target=lambda: self.reports.update(write_known(server, seconds)))
+        self.reports, self.senders = {}, []
+        write_all = lambda: self.reports.update(write_known(server, seconds, args.rate, started=self.senders.append))
+        self.thread = threading.Thread(target=write_all)
         self.thread.start()
 
     def show(self, what):
         self.thread.join()
         ms = p99_ms(self.reports)
         print("three other tenants, %s: p99 %s ms, lost %s" % (what, ms and "%.1f" % ms, lost(self.reports)), flush=True)
+
+    def stop(self):
+        """Ends them without a report."""
+        for sender in self.senders:
+            sender.kill()
+        self.thread.join()
 
 
 numbers = range(args.metrics)
@@ -107,11 +117,11 @@ with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
     shape = ["--metrics", args.metrics, "--series", args.series, "--rounds", args.rounds, "--writers", 1, "--interval", "15s"]
     report = write(server, "d", *shape, "--start", "-%ds" % (15 * args.rounds + 60), "--give-up-after", "10m")
     print("stored %d samples of %d series" % (report["samples_acknowledged"], args.metrics * args.series), flush=True)
-    write_known(server, 3)
+    write_known(server, min(3, args.turn), args.rate)
     check(server, "before")
-    Known(server, 20).show("without a delete")
+    Known(server, args.turn).show("without a delete")
 
-    known = Known(server, 40)
+    known = Known(server, 2 * args.turn)
     time.sleep(1)
     params = {"match[]": DELETED}
     path = "/api/v1/admin/tsdb/delete_series"
@@ -130,10 +140,10 @@ with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
     # once more, with a kill at once; another seed makes other series of the same metrics
     write(server, "d", *shape, "--start", "-%ds" % (15 * args.rounds + 60), "--give-up-after", "10m", "--seed", 2)
     check(server, "written again", 2)
-    known = Known(server, 10)
+    known = Known(server, max(1, args.turn // 2))
     request(server, "/api/v1/admin/tsdb/delete_series", "POST", **params)
     server.kill()
-    known.thread.join()
+    known.stop()
     print("killed; ready again after %.2f s" % server.start(), flush=True)
     check(server, "after SIGKILL", 2)
     for path in REWRITE[args.system]:

@@ -77,11 +77,18 @@ class Process:
             return f.read()
 
 
-def lab_write(url, *flags, check=True, priority=()):
+def lab_write(url, *flags, check=True, priority=(), started=None):
     """Result of `floodmark lab write` with these flags. The keys of the totals are moved to the top level. With `check`, lost samples are
-    an error. `priority` is a command in front of the lab, such as `nice`."""
+    an error. `priority` is a command in front of the lab, such as `nice`. `started` is called with the process, so that the caller can stop
+    it."""
     command = [*priority, FLOODMARK, "lab", "write", "--target", url, "--json", "--quiet", *map(str, flags)]
-    result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=check).stdout)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        if started:
+            started(process)
+        printed, _ = process.communicate()
+    if check and process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    result = json.loads(printed)
     return {**result["totals"], **result}
 
 

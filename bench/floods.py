@@ -1,14 +1,18 @@
 """What floods of series, tenants and returning senders do to a server, and to three tenants with known series.
 
-    FLOODMARK=path/to/floodmark python3 bench/floods.py [--memory 512] [--part 1] [--json FILE] SYSTEM PROGRAM [FLOOD ...]
+    FLOODMARK=path/to/floodmark python3 bench/floods.py [--memory 512] [--part 1] [--rate 10000] [--longest 3600] [--json FILE] SYSTEM PROGRAM [FLOOD ...]
 
 SYSTEM is floodmark, victoriametrics, prometheus or cortex (`bench/systems.py`), PROGRAM its binary; FLOODMARK is the binary of the lab.
-Each flood gets a fresh server in a memory control group of --memory MiB. Three tenants write 10 k known series each at 10 k samples/s
+Each flood gets a fresh server in a memory control group of --memory MiB. Three tenants write 10 k known series each at --rate samples/s
 from before the flood until after its usual end, but for two minutes at most. --part divides the size of every flood, to try the script.
 
-The columns: seconds until the flood was stored; its acknowledged samples; acknowledged samples, of the flood and of the three tenants,
-that cannot be read; requests of the flood that were refused; those that were given up; requests of the three tenants that were refused;
-the p99 of the worst of the three; peak memory of the group; and whether the kernel killed the server.
+A flood ends when it is stored, when the server has ended, or after --longest seconds; in the last two cases, the row says what was
+acknowledged until then.
+
+The columns: seconds until the flood ended; its acknowledged samples; acknowledged samples, of the flood and of the three tenants, that
+cannot be read (`None`: not known, because the server has ended or did not answer); requests of the flood that were refused; those that were
+given up or not sent; requests of the three tenants that were refused; the p99 of the worst of the three; peak memory of the group; and how
+the flood ended: `stored`; `killed` or `exited`, the server, by a signal (of the kernel, if memory was short) or by itself; or `too long`.
 
 All senders share the machine with the server. The three tenants have a higher priority than the server (needs root), and the flooding
 senders the lowest, so that the server is measured and not the senders.
@@ -19,6 +23,7 @@ import concurrent.futures
 import http.client
 import json
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -26,12 +31,14 @@ import urllib.parse
 
 import remote_write
 from control_group import ControlGroup
-from known_tenants import lost, of_tenant, p99_ms, write, write_known
+from known_tenants import lost, p99_ms, write, write_known
 from systems import NAMES, System
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--memory", type=int, default=512, help="MiB of the control group; 0: none")
 parser.add_argument("--part", type=int, default=1, help="divisor of the size of every flood")
+parser.add_argument("--rate", type=int, default=10_000, help="samples/s of each of the three tenants")
+parser.add_argument("--longest", type=int, default=3600, help="seconds after which a flood is stopped")
 parser.add_argument("--json", help="file to which each result is appended as a line")
 parser.add_argument("system", choices=NAMES)
 parser.add_argument("program")
@@ -41,13 +48,83 @@ args = parser.parse_args()
 # Cortex' limits for each tenant
 os.environ.update({"AUTH": "true", "INGESTION_RATE": "25000", "INGESTION_BURST": "100000", "SERIES_PER_USER": "50000"})
 
-PATIENT = ["--give-up-after", "15m", "--duration", "2h", "--verify"]
+PATIENT = ["--give-up-after", "15m", "--duration", "%ds" % args.longest, "--verify"]
+
+# After they were asked to end, senders have this long to read back what was acknowledged. From a server that has ended, they cannot, and
+# try for half a minute.
+READ_BACK_S = {"too long": 600, "killed": 45, "exited": 45}
+
+
+class Watch(threading.Thread):
+    """Ends the senders when the server has ended, or after `args.longest` seconds. `over` is how the flood ended, once it has."""
+
+    def __init__(self, server, group):
+        super().__init__(daemon=True)
+        self.server, self.group = server, group
+        self.over, self.ended_s, self.is_stored = None, None, False
+        self.lock, self.senders = threading.Lock(), set()
+        self.began, self.finished = time.monotonic(), threading.Event()
+
+    def passed_s(self):
+        return time.monotonic() - self.began
+
+    def run(self):
+        while not self.finished.wait(0.1):
+            over = self._over()
+            if over:
+                self._end(over)
+                return
+
+    def _over(self):
+        status = self.server.process.poll()
+        if status is not None:
+            return "exited" if status >= 0 else "killed"
+        # the kernel may have killed a child of the server
+        if self.group.kills() > 0:
+            return "killed"
+        return "too long" if not self.is_stored and self.passed_s() >= args.longest else None
+
+    def _end(self, over):
+        with self.lock:
+            self.over, self.ended_s = over, self.passed_s()
+            senders = list(self.senders)
+        print("%s after %.1f s: the senders are stopped" % (over, self.ended_s), flush=True)
+        for sender in senders:
+            stop(sender, signal.SIGTERM)
+        if not self.finished.wait(READ_BACK_S[over]):
+            for sender in senders:
+                stop(sender, signal.SIGKILL)
+
+    def started(self, sender):
+        """Must be called with each process that sends."""
+        with self.lock:
+            self.senders.add(sender)
+            is_late = self.over is not None
+        if is_late:
+            stop(sender, signal.SIGKILL)
+
+    def stored(self):
+        """The flood is stored. The three tenants may still write, so the server is watched until `finish`. Returns the flood's seconds."""
+        self.is_stored = True
+        return self.passed_s()
+
+    def finish(self):
+        """All senders have ended. Returns how the flood ended."""
+        self.finished.set()
+        self.join()
+        return self.over or self._over() or "stored"
+
+
+def stop(process, number):
+    if process.poll() is None:
+        process.send_signal(number)
 
 
 class Stored:
     """What a flood has stored so far."""
 
-    def __init__(self):
+    def __init__(self, watch):
+        self.watch = watch
         self.acknowledged = self.lost = self.refused = self.unsent = 0
         self.lock = threading.Lock()
 
@@ -55,17 +132,30 @@ class Stored:
         """Adds a report of the lab."""
         with self.lock:
             self.acknowledged += report["samples_acknowledged"]
-            self.lost += report["verify"]["lost"] if report["verify"] else 0
+            self._add_lost(report["verify"] and report["verify"]["lost"])
             self.refused += report["attempts"] - report["requests"]
             self.unsent += report["given_up"] + report["rejected"] + report["unsent"]
         if report["partial"]:
             print("the lab was stopped before its end, events: %s" % report["events"], flush=True)
 
+    def add_none(self):
+        """A sender has left no report."""
+        with self.lock:
+            self._add_lost(None)
+
+    def _add_lost(self, lost):
+        # once it is not known of one sender, it is not known of all
+        self.lost = None if lost is None or self.lost is None else self.lost + lost
+
 
 def lab(server, stored, tenant, *flags):
+    if stored.watch.over:
+        return
     try:
-        stored.add(write(server, tenant, *flags, *PATIENT, priority=["nice", "-n", "19"]))
+        started = stored.watch.started
+        stored.add(write(server, tenant, *flags, *PATIENT, priority=["nice", "-n", "19"], started=started))
     except (json.JSONDecodeError, KeyError, TypeError) as error:
+        stored.add_none()
         print("no report of tenant %s: %r" % (tenant, error), flush=True)
 
 
@@ -96,6 +186,8 @@ def new_tenants(server, stored):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         connection = http.client.HTTPConnection(url.netloc, timeout=60)
         for number in numbers:
+            if stored.watch.over:
+                return
             body = remote_write.snappy(remote_write.series({"__name__": "flood"}, int(time.time() * 1000), number))
             connection.request("POST", url.path, body, {**remote_write.HEADERS, "X-Scope-OrgID": "new-%d" % number})
             answer = connection.getresponse()
@@ -131,30 +223,35 @@ def measure(name):
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
         server = System(args.system, args.program, data, prepare=group.enter)
         # a tenant with tables is not new
-        write_known(server, 3)
+        write_known(server, 3, args.rate)
         if args.system == "floodmark":
             server.post("/api/v1/admin/flush")
             server.kill()
             server.start()
             # the restart emptied the head, so the series are created again; afterwards they are known
-            write_known(server, 3)
+            write_known(server, 3, args.rate)
         known = {}
         # the three tenants write during most of the flood, and repeat what is refused
-        writing = threading.Thread(target=lambda: known.update(write_known(server, max(5, known_s // args.part))))
+        watch = Watch(server, group)
+        seconds = max(5, known_s // args.part)
+        writing = threading.Thread(target=lambda: known.update(write_known(server, seconds, args.rate, started=watch.started)))
         writing.start()
         time.sleep(1)
-        stored, began = Stored(), time.monotonic()
+        stored = Stored(watch)
+        watch.began = time.monotonic()
+        watch.start()
         try:
             flood(server, stored)
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             print("the flood ended: %r" % error, flush=True)
-        took_s = time.monotonic() - began
+        took_s = watch.stored()
         writing.join()
-        alive = server.process.poll() is None and group.kills() == 0
+        ended = watch.finish()
+        alive = ended not in ["killed", "exited"]
         result = {
             "system": args.system,
             "flood": name,
-            "seconds": took_s,
+            "seconds": min(took_s, watch.ended_s or took_s),
             "acknowledged": stored.acknowledged,
             "lost": stored.lost,
             "known_lost": lost(known),
@@ -162,8 +259,9 @@ def measure(name):
             "unsent": stored.unsent,
             "known_refused": sum(report["attempts"] - report["requests"] for report in known.values()) if all(known.values()) else None,
             "p99_ms": p99_ms(known),
-            "peak_mib": group.peak_mib() or server.rss_peak_bytes() >> 20,
+            "peak_mib": group.peak_mib() or (server.rss_peak_bytes() >> 20 if alive else None),
             "alive": alive,
+            "ended": ended,
         }
         server.kill()
     if args.json:
@@ -172,7 +270,7 @@ def measure(name):
     return result
 
 
-columns = ["flood", "seconds", "acknowledged", "lost", "known_lost", "refused", "unsent", "known_refused", "p99_ms", "peak_mib", "alive"]
+columns = ["flood", "seconds", "acknowledged", "lost", "known_lost", "refused", "unsent", "known_refused", "p99_ms", "peak_mib", "ended"]
 print("%-14s" % columns[0] + "".join("%14s" % column for column in columns[1:]))
 for name in args.floods or list(FLOODS):
     result = measure(name)

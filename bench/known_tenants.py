@@ -17,14 +17,16 @@ def of_tenant(tenant):
     return ["--header", "X-Scope-OrgID: " + tenant]
 
 
-def write(server, tenant, *flags, priority=(), access=of_tenant):
-    """The report of the lab for a load of a tenant. Fails if nothing was acknowledged. `access` returns the flags that name the tenant."""
-    return lab_write(server.write_url, *access(tenant), "--read-url", server.read_url, *flags, check=False, priority=priority)
+def write(server, tenant, *flags, access=of_tenant, **how):
+    """The report of the lab for a load of a tenant. Fails if nothing was acknowledged. `access` returns the flags that name the tenant; `how`
+    is as for `lab_write`."""
+    return lab_write(server.write_url, *access(tenant), "--read-url", server.read_url, *flags, check=False, **how)
 
 
-def write_known(server, seconds, rate=10_000, interval_s=None, access=of_tenant):
+def write_known(server, seconds, rate=10_000, interval_s=None, access=of_tenant, started=None):
     """The reports of the three tenants. They write concurrently, each `rate` samples per second, and read all samples back. With `interval_s`, each
-    series gets a sample in every interval instead, and the samples are spread over the interval. A report is `None` if the server is gone."""
+    series gets a sample in every interval instead, and the samples are spread over the interval. A report is `None` if the server is gone.
+    `started` is as for `lab_write`."""
     reports = {}
     # small requests, so that a minute has 1,200 of each tenant, and the p99 is not one of the slowest three
     pace = ["--batch", 500, "--rate", rate]
@@ -37,7 +39,7 @@ def write_known(server, seconds, rate=10_000, interval_s=None, access=of_tenant)
         of_one = ["--seed", TENANTS.index(tenant) + 1, *pace, "--duration", "%ds" % seconds]
         try:
             reports[tenant] = write(
-                server, tenant, *KNOWN, *of_one, "--give-up-after", "5s", "--verify", priority=FIRST, access=access)
+                server, tenant, *KNOWN, *of_one, "--give-up-after", "5s", "--verify", priority=FIRST, access=access, started=started)
         except json.JSONDecodeError:
             reports[tenant] = None
 
