@@ -142,6 +142,13 @@ fn all_series_get_another_label_value_at_once() {
     check_flood(Flood { requests: 50, series: 1_000, tenant_of, versions: 2 });
 }
 
+/// Together, the tenants have many series, but none of them has.
+#[test]
+fn many_tenants_create_series_at_once() {
+    let tenant_of = |number| format!("flood-{}", number % 25);
+    check_flood(Flood { requests: 75, series: 1_000, tenant_of, versions: 1 });
+}
+
 /// Between two requests of the known tenant, its samples are sealed, and another tenant fills the head. Only the other tenant
 /// may lose series.
 #[test]
