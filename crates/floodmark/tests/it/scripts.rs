@@ -1,8 +1,10 @@
 //! Runs the scripts in `bench/` with small parameters. They must keep working, because figures in the
 //! documents come from them.
 
+use crate::harness::wait_for;
+use rustix::process::Pid;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_floodmark");
 
@@ -10,18 +12,39 @@ fn bench(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench").join(name)
 }
 
-#[track_caller]
-fn run(script: &str, args: &[&str]) -> Option<String> {
+fn start(script: &str, args: &[&str]) -> Option<Child> {
     let mut command = Command::new("python3");
     command.arg(bench(script)).args(args).env("FLOODMARK", BINARY).env("PYTHONDONTWRITEBYTECODE", "1");
-    let Ok(output) = command.output() else {
-        stdx::skipped::for_want_of("python3");
-        return None;
-    };
+    let started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    started.map_err(|_| stdx::skipped::for_want_of("python3")).ok()
+}
+
+/// Waits for the end of a script, and returns what it has printed.
+#[track_caller]
+fn finish(script: &str, started: Child) -> String {
+    let output = started.wait_with_output().expect("read what the script prints");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{script}: {printed}\n{said}");
-    Some(printed)
+    printed
+}
+
+#[track_caller]
+fn run(script: &str, args: &[&str]) -> Option<String> {
+    Some(finish(script, start(script, args)?))
+}
+
+/// The processes that a process has started and that still run, with their command lines.
+fn children_of(parent: u32) -> Vec<(Pid, String)> {
+    let of_process = |name: &str| {
+        let pid: i32 = name.parse().ok()?;
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
+        let (status, command) = (read("status")?, read("cmdline")?.replace('\0', " "));
+        let is_child = status.lines().any(|line| line == format!("PPid:\t{parent}"));
+        Pid::from_raw(pid).filter(|_| is_child).map(|pid| (pid, command))
+    };
+    let names = std::fs::read_dir("/proc").expect("list processes").flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| of_process(name.to_str()?)).collect()
 }
 
 #[track_caller]
@@ -133,6 +156,56 @@ fn fairness() {
     check("fairness.py", &args, &expected);
     let args = [&size[..], &["--interval", "2", "floodmark", BINARY, "queries that fit", "deletes"]].concat();
     check("fairness.py", &args, &["queries that fit ", "deletes ", "0/0/0"]);
+}
+
+#[test]
+fn floods() {
+    let size = ["--memory", "0", "--part", "500", "--rate", "500"];
+    let args = [&size[..], &["floodmark", BINARY, "1,000 tenants", "new tenants"]].concat();
+    let Some(printed) = run("floods.py", &args) else { return };
+    let rows: Vec<_> = printed.lines().skip(1).collect();
+    assert!(rows.len() == 2 && rows.iter().all(|row| row.ends_with(" stored")), "{printed}");
+}
+
+/// A flood of so many series that it takes minutes.
+const LONG_FLOOD: [&str; 7] = ["--memory", "0", "--rate", "500", "floodmark", BINARY, "one tenant"];
+
+#[test]
+fn a_flood_that_takes_too_long() {
+    let args = [&["--longest", "2"][..], &LONG_FLOOD].concat();
+    check("floods.py", &args, &["too long after ", "\none tenant ", " too long\n"]);
+}
+
+/// The script does not go on sending, and says what was acknowledged until then.
+#[test]
+fn a_flood_whose_server_is_killed() {
+    let Some(script) = start("floods.py", &LONG_FLOOD) else { return };
+    let server = wait_for("the flood", || {
+        let children = children_of(script.id());
+        let child = |argument: &str| children.iter().find(|(_, command)| command.contains(argument));
+        child(" X-Scope-OrgID: d ").and(child(" serve ")).map(|(pid, _)| *pid)
+    });
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).expect("kill the server");
+    let printed = finish("floods.py", script);
+    assert!(printed.contains("the senders are stopped") && printed.ends_with(" killed\n"), "{printed}");
+}
+
+#[test]
+fn deletes() {
+    let size = ["--memory", "0", "--metrics", "20", "--series", "5", "--rounds", "10"];
+    let args = [&size[..], &["--rate", "500", "--turn", "2", "floodmark", BINARY]].concat();
+    check(
+        "deletes.py",
+        &args,
+        &[
+            "before: 100 samples of deleted metrics, 100 of 100 of others",
+            "at once: 0 samples of deleted metrics, 100 of 100 of others",
+            "\nrewritten: 0 samples of deleted metrics, 100 of 100 of others",
+            "written again: 100 samples of deleted metrics, 200 of 200 of others",
+            "after SIGKILL: 0 samples of deleted metrics, 200 of 200 of others",
+            "rewritten after SIGKILL: 0 samples of deleted metrics, 200 of 200 of others",
+        ],
+    );
 }
 
 #[test]
