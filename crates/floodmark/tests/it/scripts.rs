@@ -179,7 +179,8 @@ fn a_flood_that_takes_too_long() {
 /// The script does not go on sending, and says what was acknowledged until then.
 #[test]
 fn a_flood_whose_server_is_killed() {
-    let Some(script) = start("floods.py", &LONG_FLOOD) else { return };
+    let args = [&["--longest", "120"][..], &LONG_FLOOD].concat(); // it must not go on if this test fails
+    let Some(script) = start("floods.py", &args) else { return };
     let server = wait_for("the flood", || {
         let children = children_of(script.id());
         let child = |argument: &str| children.iter().find(|(_, command)| command.contains(argument));
