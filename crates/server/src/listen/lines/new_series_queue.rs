@@ -173,7 +173,9 @@ impl NewSeriesQueue {
         let mut tenants = self.tenants.lock();
         let pushed = if tenants.contains_key(tenant) { Pushed::Later } else { Pushed::First };
         let queue = tenants.entry(tenant.clone()).or_insert_with(|| Queue::new(self.account.part(), now));
-        queue.account.share(MULTIPLE * share_weight, u64::MAX);
+        // an account may be filled by its only user, but here the points of a tenant may wait for hours
+        let (multiple, all_bytes) = (MULTIPLE * share_weight, self.account.limit_bytes());
+        queue.account.share(multiple, all_bytes - all_bytes / (multiple + 1));
         let mut dropped: Option<Dropped> = None;
         for part in &new.parts {
             if let Err(lost) = queue.push(part, expected, ticket, now) {

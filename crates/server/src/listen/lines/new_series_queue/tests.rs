@@ -235,6 +235,20 @@ fn the_newest_points_are_dropped_when_there_is_no_room() {
     assert_eq!(test.inflight.used_bytes(), 0);
 }
 
+/// Points of a tenant whose series are created slowly may wait for hours.
+#[test]
+fn a_tenant_that_is_alone_leaves_room_to_others() {
+    let (mut test, tickets) = (Test::new(40_000), Tickets::new());
+    let mut queued_of = |name: &str| {
+        test.tenant = TenantId::parse(name).unwrap();
+        let mut rounds = (0..).map(|at_ms| (0..30).map(|i| (i, at_ms, 1.0)).collect::<Points>());
+        while test.push(&rounds.next().unwrap(), tickets.ticket()).is_none() {}
+        test.queue.of(&test.tenant).points
+    };
+    let (first, second, third) = (queued_of("a"), queued_of("b"), queued_of("c"));
+    assert!(first > 10 * second && second > 10 && third > 0, "{first}, {second}, {third}");
+}
+
 /// While the points in creation cannot be stored, the backlog must not look empty.
 #[test]
 fn the_backlog_includes_known_series_and_the_chunk_in_creation() {
