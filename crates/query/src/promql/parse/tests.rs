@@ -487,6 +487,10 @@ fn the_parser_crate_agrees() {
                 accepted += 1;
             }
             (Err(_), Err(_)) => refused += 1,
+            // the crate leaves out a plus before an expression, also before a range, where Prometheus refuses it
+            (Err(ours), Ok(_)) if ours.to_string().contains("unary expression") && text.contains('+') => {
+                refused += 1;
+            }
             _ => panic!("{text}\nours {ours:?}\ntheirs {theirs:?}"),
         }
     }
