@@ -142,7 +142,7 @@ fn all_series_get_another_label_value_at_once() {
     check_flood(Flood { requests: 50, series: 1_000, tenant_of, versions: 2 });
 }
 
-/// Together, the tenants have many series, but none of them has.
+/// No single tenant has many series, but together they do.
 #[test]
 fn many_tenants_create_series_at_once() {
     let tenant_of = |number| format!("flood-{}", number % 25);

@@ -23,8 +23,8 @@ const BUDGET: u64 = 256 * MIB;
 /// Each harmful request is sent this many times at the same time.
 const AT_ONCE: usize = 4;
 
-/// No request of the other tenants may take longer than this. A loaded machine takes seconds; only if the server stood still, or others
-/// waited for the end of an attack, would it take longer.
+/// Limit on the time of a request of the other tenants. A loaded machine takes seconds. A longer time means that the server stood
+/// still, or that the request waited for the end of an attack.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 /// A harmful request, and the statuses with which the server may answer it.

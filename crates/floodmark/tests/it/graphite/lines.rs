@@ -258,7 +258,7 @@ fn idle_connections_make_room_for_others() {
 /// A connection whose points wait keeps its place when others come, even if it was idle before.
 #[test]
 fn a_connection_whose_points_wait_makes_no_room_for_others() {
-    let server = slow_server(4);
+    let server = server_with_rate_limit(4);
     let stream = connect(&server);
     send_waiting_point(&server, &stream);
     let mut others = Vec::new();
@@ -273,7 +273,7 @@ fn a_connection_whose_points_wait_makes_no_room_for_others() {
 /// A sender must not take the end of a connection that never had a place for the answer that its points are durable.
 #[test]
 fn a_connection_without_a_place_is_reset() {
-    let server = slow_server(1);
+    let server = server_with_rate_limit(1);
     let stream = connect(&server);
     send_waiting_point(&server, &stream);
     let mut other = connect(&server);
@@ -283,7 +283,7 @@ fn a_connection_without_a_place_is_reset() {
     wait_for("the point", || waiting_point_is_stored(&server).then_some(()));
 }
 
-fn slow_server(connections: usize) -> Server {
+fn server_with_rate_limit(connections: usize) -> Server {
     let settings =
         format!("graphite_connections = {connections}\nsamples_per_second = 1000\nrate_burst = '1s'");
     Server::start(options().config(&settings))

@@ -122,6 +122,14 @@ fn all_exemplars_of(name: &str) -> DeletedExemplars {
     DeletedExemplars { range: TimeRange::ALL, selectors: vec![vec![condition]] }
 }
 
+/// Another tenant has an exemplar, and `count` deletes that select nothing.
+fn write_deletes_of_another_tenant(writer: &mut Writer, count: usize) {
+    let tenant = std::mem::replace(&mut writer.tenant, TenantId::parse("other").unwrap());
+    exemplars_of_one(writer, 9, "o", 1);
+    (0..count).for_each(|_| writer.deleted_exemplars(&all_exemplars_of("none")));
+    writer.tenant = tenant;
+}
+
 /// Deleted exemplars make room for later ones, so one that the head keeps may be followed by more than the head keeps at a time.
 #[test]
 fn exemplars_from_before_a_delete_stay_with_those_that_took_the_place_of_deleted_ones() {
@@ -129,11 +137,7 @@ fn exemplars_from_before_a_delete_stay_with_those_that_took_the_place_of_deleted
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
     let mut writer = Writer::new();
-    // deletes of others take no room away
-    let tenant = std::mem::replace(&mut writer.tenant, TenantId::parse("other").unwrap());
-    exemplars_of_one(&mut writer, 9, "o", 1);
-    (0..9).for_each(|_| writer.deleted_exemplars(&all_exemplars_of("none")));
-    writer.tenant = tenant;
+    write_deletes_of_another_tenant(&mut writer, 9); // this takes no room away
     exemplars_of_one(&mut writer, 0, "a", HALF);
     exemplars_of_one(&mut writer, 1, "b", HALF);
     writer.deleted_exemplars(&all_exemplars_of("b"));
@@ -153,10 +157,7 @@ fn check_live_exemplars(deletes_of_others: usize, deletes: usize, with: impl Fn(
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
     let mut writer = Writer::new();
-    let tenant = std::mem::replace(&mut writer.tenant, TenantId::parse("other").unwrap());
-    exemplars_of_one(&mut writer, 9, "o", 1);
-    (0..deletes_of_others).for_each(|_| writer.deleted_exemplars(&all_exemplars_of("none")));
-    writer.tenant = tenant;
+    write_deletes_of_another_tenant(&mut writer, deletes_of_others);
     exemplars_of_one(&mut writer, 0, "a", HALF);
     writer.new_series(1, "b", 1000);
     for _ in 0..deletes {
