@@ -70,7 +70,8 @@ impl TenantHead {
                     series.state &= !ACTIVE;
                     self.active -= 1;
                 }
-                let before_s = if series.lasting { idle.evict_lasting_before_s } else { idle.evict_before_s };
+                let before_s =
+                    if series.is_lasting() { idle.evict_lasting_before_s } else { idle.evict_before_s };
                 let is_idle = series.seen_s < before_s || series.state & HIDDEN != 0;
                 if !is_idle || series.holds_samples() {
                     return if linked { Decision::Link } else { Decision::Unlink };
@@ -192,6 +193,6 @@ impl TenantHead {
 
 impl Series {
     pub(crate) fn holds_samples(&self) -> bool {
-        self.late || self.frozen_late || !self.is_empty()
+        self.has_late() || self.has_frozen_late() || !self.is_empty()
     }
 }

@@ -66,8 +66,9 @@ impl TenantHead {
         if series.state & EPOCH != epoch {
             return 0;
         }
-        let (has_late, had_late) = (series.late, series.frozen_late);
-        (series.late, series.frozen_late) = (has_late || had_late, false);
+        let (has_late, had_late) = (series.has_late(), series.has_frozen_late());
+        series.set_late(has_late || had_late);
+        series.set_frozen_late(false);
         series.state ^= EPOCH;
         if !has_late {
             return 0;
@@ -128,7 +129,7 @@ impl TenantHead {
     fn release(&mut self, series_ref: SeriesRef) {
         let Some(series) = self.series.find_mut(series_ref.index()) else { return };
         let whole = series.state & EPOCH != self.frozen.epoch;
-        let has_late = if whole { series.late } else { series.frozen_late };
+        let has_late = if whole { series.has_late() } else { series.has_frozen_late() };
         let changed = series.release(whole);
         self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(changed);
         series.state = series.state & !EPOCH | self.frozen.epoch;
@@ -140,8 +141,8 @@ impl TenantHead {
     pub(crate) fn has_frozen(&self, series_ref: SeriesRef) -> bool {
         let series = self.series.get(series_ref.index());
         match self.frozen.is_whole(series) {
-            true => series.late || !series.is_empty(),
-            false => series.frozen_late || series.has_frozen_chunks(),
+            true => series.has_late() || !series.is_empty(),
+            false => series.has_frozen_late() || series.has_frozen_chunks(),
         }
     }
 }

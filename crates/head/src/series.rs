@@ -2,6 +2,7 @@
 
 use crate::chunk::{Chunk, ChunkValue, OpenChunk};
 use model::{Histogram, Samples, TimeRange, ValueKind};
+use std::sync::atomic::AtomicU16;
 
 /// State that an append touches besides the chunk's bytes: 64 bytes, one cache line.
 #[derive(Debug)]
@@ -13,12 +14,10 @@ pub(crate) struct Series {
     pub(crate) seen_s: u32,
     /// [`ACTIVE`] and other flags in one byte, so that an append checks them all with one comparison.
     pub(crate) state: u8,
-    /// True if a newer sample came in a later second than the sample before it, so that the sender probably goes on with the series.
-    /// A staleness marker ends this.
-    pub(crate) lasting: bool,
-    pub(crate) late: bool,
-    /// True if the series has late samples from before the last freeze.
-    pub(crate) frozen_late: bool,
+    /// [`LASTING`], [`LATE`] and [`FROZEN_LATE`].
+    marks: u8,
+    /// The version of the caller's rules under which the series was last found to be right; 0 if never ([`crate::TenantHead::vet`]).
+    pub(crate) vetted: AtomicU16,
 }
 
 const _: () = assert!(size_of::<Series>() == 64);
@@ -39,6 +38,14 @@ pub(crate) const HISTOGRAM: u8 = 16;
 /// The series is in no postings, so that no list names it ([`crate::hide`]).
 pub(crate) const HIDDEN: u8 = 32;
 
+/// A newer sample came in a later second than the sample before it, so that the sender probably goes on with the series. A
+/// staleness marker ends this.
+const LASTING: u8 = 1;
+/// The series has late samples.
+const LATE: u8 = 2;
+/// The series has late samples from before the last freeze.
+const FROZEN_LATE: u8 = 4;
+
 pub(crate) const fn state_of(kind: ValueKind) -> u8 {
     match kind {
         ValueKind::Float => 0,
@@ -53,9 +60,8 @@ impl Default for Series {
             sealed: None,
             seen_s: 0,
             state: GONE,
-            lasting: false,
-            late: false,
-            frozen_late: false,
+            marks: 0,
+            vetted: AtomicU16::new(0),
         }
     }
 }
@@ -78,6 +84,38 @@ impl Series {
             0 => ValueKind::Float,
             _ => ValueKind::Histogram,
         }
+    }
+
+    #[inline]
+    pub(crate) const fn is_lasting(&self) -> bool {
+        self.marks & LASTING != 0
+    }
+
+    #[inline]
+    pub(crate) const fn set_lasting(&mut self, lasting: bool) {
+        self.mark(LASTING, lasting);
+    }
+
+    #[inline]
+    pub(crate) const fn has_late(&self) -> bool {
+        self.marks & LATE != 0
+    }
+
+    pub(crate) const fn set_late(&mut self, late: bool) {
+        self.mark(LATE, late);
+    }
+
+    pub(crate) const fn has_frozen_late(&self) -> bool {
+        self.marks & FROZEN_LATE != 0
+    }
+
+    pub(crate) const fn set_frozen_late(&mut self, late: bool) {
+        self.mark(FROZEN_LATE, late);
+    }
+
+    #[inline]
+    const fn mark(&mut self, mark: u8, is_set: bool) {
+        self.marks = if is_set { self.marks | mark } else { self.marks & !mark };
     }
 
     /// Adds a sample newer than all others. Returns the change of memory in bytes.
@@ -127,7 +165,8 @@ impl Series {
         if let Some(sealed) = &mut self.sealed {
             sealed.frozen = sealed.chunks.len() as u32;
         }
-        (self.frozen_late, self.late) = (self.late, false);
+        self.set_frozen_late(self.has_late());
+        self.set_late(false);
         self.heap_bytes() as isize - before as isize
     }
 
@@ -137,7 +176,7 @@ impl Series {
         let before = self.heap_bytes();
         if whole {
             self.sealed = None;
-            self.late = false;
+            self.set_late(false);
         } else if let Some(sealed) = &mut self.sealed {
             sealed.chunks.drain(..sealed.frozen as usize);
             sealed.chunks.shrink_to_fit();
@@ -149,7 +188,7 @@ impl Series {
         if whole || self.open.count() == 0 {
             self.open.clear();
         }
-        self.frozen_late = false;
+        self.set_frozen_late(false);
         self.heap_bytes() as isize - before as isize
     }
 
@@ -157,12 +196,12 @@ impl Series {
     /// a sample arrives with this time again, it is stored like a newer one, because the released value is no
     /// longer known.
     pub(crate) const fn is_newest_released(&self, timestamp_ms: i64) -> bool {
-        timestamp_ms == self.open.last_ms() && self.is_empty() && !self.late && !self.frozen_late
+        timestamp_ms == self.open.last_ms() && self.is_empty() && !self.has_late() && !self.has_frozen_late()
     }
 
     /// Fingerprint of the newest value; `None` if a late sample may have replaced it.
     fn newest(&self) -> Option<u64> {
-        if self.late { None } else { self.open.newest() }
+        if self.has_late() { None } else { self.open.newest() }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

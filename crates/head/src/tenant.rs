@@ -24,7 +24,9 @@ use model::{
 use roaring::RoaringBitmap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::ops::Bound;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[cfg(test)]
 mod tests;
@@ -134,6 +136,17 @@ impl TenantHead {
     #[inline]
     pub fn resolve(&self, key: SeriesKey) -> Option<SeriesRef> {
         self.index.get(key)
+    }
+
+    /// Whether [`Self::vet`] was called last with this version.
+    #[inline]
+    pub fn is_vetted(&self, series: SeriesRef, version: NonZeroU16) -> bool {
+        self.series.get(series.index()).vetted.load(Relaxed) == version.get()
+    }
+
+    /// Notes that the caller's rules of this version leave a series as it is. This is forgotten when the series is evicted.
+    pub fn vet(&self, series: SeriesRef, version: NonZeroU16) {
+        self.series.get(series.index()).vetted.store(version.get(), Relaxed);
     }
 
     /// The series of a key, for reading. Also finds a series that is about to be evicted, because a writer
@@ -267,13 +280,13 @@ impl TenantHead {
             if timestamp_ms > series.open.last_ms() || series.is_newest_released(timestamp_ms) {
                 // A request that is repeated brings no newer sample. Before the first one, `before_s` is 0.
                 let goes_on = before_s != now_s && before_s != 0 && timestamp_ms > series.open.last_ms();
-                series.lasting = (series.lasting || goes_on) && !value.is_stale();
+                series.set_lasting((series.is_lasting() || goes_on) && !value.is_stale());
                 grown += series.append(timestamp_ms, value);
                 stats.in_order += 1;
             } else if repeats_newest(series, timestamp_ms, value) {
                 stats.duplicates += 1;
             } else {
-                series.late = true;
+                series.set_late(true);
                 stats.late += 1;
                 late_steps += self.append_late(*series_ref, timestamp_ms, value);
                 if late_steps >= TURN_SAMPLES {
@@ -383,13 +396,16 @@ impl TenantHead {
     /// times.
     pub(crate) fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
         let frozen = self.frozen_late_of(series, series_ref);
-        let fresh =
-            if series.late && !self.frozen.is_whole(series) { self.late.get(&series_ref) } else { None };
+        let fresh = if series.has_late() && !self.frozen.is_whole(series) {
+            self.late.get(&series_ref)
+        } else {
+            None
+        };
         frozen.into_iter().chain(fresh)
     }
 
     pub(crate) fn frozen_late_of(&self, series: &Series, series_ref: SeriesRef) -> Option<&Late> {
-        let has = if self.frozen.is_whole(series) { series.late } else { series.frozen_late };
+        let has = if self.frozen.is_whole(series) { series.has_late() } else { series.has_frozen_late() };
         if has { self.frozen_late.get(&series_ref) } else { None }
     }
 
@@ -548,7 +564,7 @@ impl TenantHead {
 }
 
 fn repeats_newest<V: Value>(series: &Series, timestamp_ms: i64, value: &V) -> bool {
-    !series.late
+    !series.has_late()
         && timestamp_ms == series.open.last_ms()
         && series.open.newest().is_some_and(|newest| newest == value.fingerprint())
 }

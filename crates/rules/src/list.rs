@@ -31,6 +31,11 @@ impl NameList {
         self.patterns.is_empty()
     }
 
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.patterns.len()
+    }
+
     /// Tells whether one of the expressions is found in the name.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {

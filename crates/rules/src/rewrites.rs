@@ -77,6 +77,11 @@ impl Rewrites {
         self.pre.is_empty() && self.post.is_empty()
     }
 
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.pre.len() + self.post.len()
+    }
+
     /// Applies the rules of `[pre]`, each to the result of the one before.
     pub fn pre<'n>(&self, name: &'n str) -> Result<Cow<'n, str>, TooLong> {
         apply(&self.pre, name)

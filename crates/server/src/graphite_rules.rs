@@ -6,7 +6,9 @@ use crate::query_source::Schemas;
 use crate::watched::{self, Source, Watched};
 use model::SeriesKey;
 use rules::{Aggregations, NameList, Rewrites, RuleError};
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Paths of the rule files that are configured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) struct Rules {
     pub(crate) fingerprint: SeriesKey,
     /// Hash of the files that decide about names.
     pub(crate) names_fingerprint: SeriesKey,
+    /// Number of these rules on names. It is given when they are first applied.
+    pub(crate) names_version: OnceLock<NonZeroU16>,
 }
 
 impl Default for Rules {
@@ -45,7 +49,15 @@ impl Default for Rules {
             aggregations: Aggregations::default(),
             fingerprint: SeriesKey(0),
             names_fingerprint: SeriesKey(0),
+            names_version: OnceLock::new(),
         }
+    }
+}
+
+impl Rules {
+    /// True if any of them decides about names.
+    pub(crate) fn are_about_names(&self) -> bool {
+        !(self.allow.is_empty() && self.deny.is_empty() && self.rewrites.is_empty())
     }
 }
 

@@ -271,7 +271,9 @@ async fn store_batch(
     let arrived_ms = (!is_counted).then_some(now_ms);
     let is_final = matches!(source, Source::Node | Source::Queue);
     let rules = if is_final { None } else { context.ingest.list_of(tenant) };
-    let (is_aggregated, carbon_rules, waiting, has_rules) = (false, None, None, rules.is_some());
+    // they were taken before the rules on names were asked
+    let carbon_rules = (source == Source::Output).then(|| context.rules.current());
+    let (is_aggregated, waiting, has_rules) = (false, None, rules.is_some());
     let arrival =
         Arrival { now_ms, arrived_ms, is_counted, is_final, is_aggregated, carbon_rules, rules, waiting };
     let (routed, memory, known) = if has_rules {

@@ -52,6 +52,27 @@ fn names_are_allowed_denied_and_rewritten() {
         server.send(&lines(&format!("tmp.x 7 {now_s}\n"))).expect(204, &[]);
         value(&server, "tmp.x")
     });
+    // and what was stored is denied
+    file("deny", "^tmp\\.\n");
+    server.signal_hangup();
+    let before = denied("deny");
+    wait_for("the list for a known series", || {
+        server.send(&lines(&format!("tmp.x 8 {now_s}\n"))).expect(204, &[]);
+        (denied("deny") > before).then_some(())
+    });
+    // or is stored under another name, and points that come later are not those of the first name any more
+    file("deny", "^never$\n");
+    file("rewrite", "[pre]\n^tmp\\. = scratch.\n");
+    server.signal_hangup();
+    file("allow", "");
+    server.signal_hangup();
+    wait_for("the new rewrite rule", || {
+        server.send(&lines(&format!("tmp.x 9 {now_s}\n"))).expect(204, &[]);
+        value(&server, "scratch.x")
+    });
+    server.send(&lines(&format!("tmp.x 10 {now_s}\n"))).expect(204, &[]);
+    assert_eq!(value(&server, "scratch.x").as_deref(), Some("10"));
+    assert_ne!(value(&server, "tmp.x").as_deref(), Some("10"));
 }
 
 #[test]

@@ -323,15 +323,15 @@ settings! {
             .or("none");
         GRAPHITE_REWRITE: Option<PathBuf> = setting("graphite_rewrite", "none",
             "Carbon's `rewrite-rules.conf`: names under which points are stored")
-            .why("Applies to points that Graphite's protocols bring, unless a series exists under the name that was sent")
+            .why("Applies to points that Graphite's protocols bring")
             .or("none");
         GRAPHITE_ALLOW: Option<PathBuf> = setting("graphite_allow", "none",
-            "Carbon's `whitelist.conf`: only names in which one of these expressions is found get new series")
-            .why("Points of other names are left out and counted. A file without expressions allows all names")
+            "Carbon's `whitelist.conf`: only points in whose names one of these expressions is found are stored")
+            .why("Other points are left out and counted. A file without expressions allows all names")
             .or("none");
         GRAPHITE_DENY: Option<PathBuf> = setting("graphite_deny", "none",
-            "Carbon's `blacklist.conf`: names in which one of these expressions is found get no new series")
-            .why("Points of such names are left out and counted")
+            "Carbon's `blacklist.conf`: points in whose names one of these expressions is found are not stored")
+            .why("They are counted")
             .or("none");
         GRAPHITE_AGGREGATOR_RULES: Option<PathBuf> = setting("graphite_aggregator_rules", "none",
             "Carbon's `aggregation-rules.conf`: series that are computed from the points of others")

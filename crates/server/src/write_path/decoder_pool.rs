@@ -5,6 +5,7 @@ use super::known::WaitingSeries;
 use super::route::{Arrival, Load, Prepared, Route, Routed};
 use super::totals::Unsummed;
 use super::turns::{Turn, Work};
+use crate::graphite_rules::Rules;
 use crate::ingest_rules::TenantList;
 use crate::refusal::Refusal;
 use bytes::Bytes;
@@ -45,6 +46,8 @@ pub(super) struct Points {
     pub(super) is_counted: bool,
     /// Series that count as new.
     pub(super) waiting: Option<Arc<dyn WaitingSeries>>,
+    /// They apply only to the protocols of Graphite.
+    pub(super) carbon_rules: Arc<Rules>,
     /// The tenant's rules on what is stored.
     pub(super) rules: Option<TenantList>,
 }
@@ -198,8 +201,8 @@ impl<D: Decoder> Decoders<D> {
     ) -> Result<Box<Decoded<D>>, Refusal> {
         let Encoded { principal, format, encoding, bytes, memory } = request;
         let body = Body { encoding, bytes: &bytes };
-        let origin = Origin::Sender;
-        let points = Points { origin, arrived_ms, is_counted: false, waiting: None, rules };
+        let (origin, carbon_rules) = (Origin::Sender, context.rules.current());
+        let points = Points { origin, arrived_ms, is_counted: false, waiting: None, carbon_rules, rules };
         self.begin(context, principal, (format, body), points, memory)
     }
 
@@ -212,7 +215,7 @@ impl<D: Decoder> Decoders<D> {
         points: Points,
         mut memory: Reservation,
     ) -> Result<Box<Decoded<D>>, Refusal> {
-        let Points { origin, arrived_ms, is_counted, waiting, rules } = points;
+        let Points { origin, arrived_ms, is_counted, waiting, carbon_rules, rules } = points;
         let now_ms = context.clock.now_ms();
         let mut workspace = self.take();
         let Workspace { decoder, batch, labels, .. } = &mut workspace;
@@ -223,7 +226,7 @@ impl<D: Decoder> Decoders<D> {
             is_counted,
             is_final: false,
             is_aggregated: has_carbon_rules,
-            carbon_rules: has_carbon_rules.then(|| context.rules.current()),
+            carbon_rules: has_carbon_rules.then_some(carbon_rules),
             rules,
             waiting,
         };

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! What the rules say depends on the labels alone. So the verdict is remembered by the key of the labels, mixed with a hash of the
-//! tenant's list: after a change of the list, no earlier verdict is found, and a change of another list forgets nothing. Graphite's rules on names come before, but
-//! do not apply to series that the tenant has already. So a key is also mixed with a hash of these rules if they apply to the series.
+//! tenant's list: after a change of the list, no earlier verdict is found, and a change of another list forgets nothing. Graphite's rules on names come before, so
+//! a key is also mixed with a hash of these rules if they apply to the request.
 
 mod verdicts;
 
@@ -101,7 +101,7 @@ impl Ingest {
 
     /// The rules for the series of one request. `names` are rules that come before.
     pub(super) fn of<'a>(&self, list: &'a TenantList, names: Option<NameRules<'_>>) -> TenantRules<'a> {
-        let names = names.map(|names| names.names_fingerprint().0);
+        let names = names.map_or(0, |names| names.names_fingerprint().0);
         TenantRules { list: list.list(), names, known: self.verdicts.known() }
     }
 
@@ -215,8 +215,8 @@ impl Remembered {
 #[derive(Debug)]
 pub(super) struct TenantRules<'a> {
     list: &'a RuleList,
-    /// Hash of the rules on names, if there are any.
-    names: Option<u128>,
+    /// Hash of the rules on names, or 0 if there are none.
+    names: u128,
     known: Known,
 }
 
@@ -253,22 +253,19 @@ pub(super) enum Ruled {
 
 impl TenantRules<'_> {
     /// Gives series the keys under which they are stored, and takes the samples of dropped ones, as far as verdicts are
-    /// remembered. Before, `remembered` has [`Remembered::Unchanged`] for those whose keys are those of their labels. `is_known`
-    /// tells whether the tenant has a series.
+    /// remembered. Before, `remembered` has [`Remembered::Unchanged`] for those whose keys are those of their labels.
     pub(super) fn recall<V: Value>(
         &self,
         batch: &mut SeriesBatch<V>,
         remembered: &mut [Remembered],
         recalled: &mut Recalled,
-        is_known: impl Fn(SeriesKey) -> bool,
     ) {
         let mut dropped = Vec::new();
         for (position, series) in batch.series.iter_mut().enumerate() {
             if remembered[position] != Remembered::Unchanged {
                 continue;
             }
-            let is_named = self.names.is_some() && !is_known(series.key);
-            match self.known.get(self.key(series.key, is_named)) {
+            match self.known.get(self.key(series.key)) {
                 Some(Verdict::Unchanged) => {}
                 Some(Verdict::Stored(key)) => {
                     series.key = key;
@@ -353,23 +350,18 @@ impl TenantRules<'_> {
     pub(super) fn slot_of_metadata(&self, metric: SeriesKey, tenant: &TenantId, seed: u64) -> SeriesKey {
         // any number does that nothing else mixes into the seed
         let tenant = SeriesKey::of(tenant.as_str().as_bytes(), seed ^ 0x7772_6974_7465_6e20);
-        self.key(SeriesKey(metric.0 ^ tenant.0), false)
+        self.key(SeriesKey(metric.0 ^ tenant.0))
     }
 
     /// Metrics and series have different verdicts.
     const fn key_of_metric(&self, metric: SeriesKey) -> SeriesKey {
         // any number does. It keeps these keys apart from those of series
-        self.key(SeriesKey(metric.0 ^ 0x6d65_7461_6461_7461_206f_6620_6d65_7472), false)
+        self.key(SeriesKey(metric.0 ^ 0x6d65_7461_6461_7461_206f_6620_6d65_7472))
     }
 
-    /// The key of a verdict. Verdicts of other rules have other keys, so that they are never found. `is_named` tells that the
-    /// rules on names apply, too.
-    pub(super) const fn key(&self, sent: SeriesKey, is_named: bool) -> SeriesKey {
-        let names = match self.names {
-            Some(names) if is_named => names,
-            _ => 0,
-        };
-        SeriesKey(sent.0 ^ self.list.fingerprint ^ names)
+    /// The key of a verdict. Verdicts of other rules have other keys, so that they are never found.
+    pub(super) const fn key(&self, sent: SeriesKey) -> SeriesKey {
+        SeriesKey(sent.0 ^ self.list.fingerprint ^ self.names)
     }
 }
 

@@ -15,6 +15,7 @@ use super::gates::Place;
 use super::route::{Prepared, Routed};
 use super::turns::{Done, Step, first_turn, later_turns};
 use super::{Context, Decoders, Submitted, Unwritten, admit, admit_again, settle, submit};
+use crate::graphite_rules::Rules;
 use crate::limits::fair_permits::Permit;
 use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::{NewPart, NewSeries, Outcome, StreamId};
@@ -38,7 +39,7 @@ pub(crate) struct BodyStream<'a> {
     pub(crate) arrived_ms: i64,
     /// Allows to write the body. It is held until the samples are durable, but not while rules take long.
     pub(crate) permit: Option<Permit<TenantId>>,
-    pub(crate) counted: &'a mut Counted,
+    pub(crate) earlier: &'a mut Earlier,
 }
 
 /// Tells which series have samples that were handed back and are neither stored nor dropped yet.
@@ -194,23 +195,31 @@ pub(crate) enum Begun {
 }
 
 /// A body whose rules take long. It holds nothing that others wait for, and nothing of it is written yet.
-pub(crate) struct Later(Pin<Box<dyn Future<Output = Written> + Send>>);
+pub(crate) struct Later {
+    /// True if the rules are those of the tenant. The rules on names are the same for all.
+    pub(crate) are_of_tenant: bool,
+    sent: Pin<Box<dyn Future<Output = Written> + Send>>,
+}
 
 type Written = Result<(Sent, NewSamples), Refusal>;
 
 impl Later {
     /// Waits for the rules, and submits the samples of known series.
     pub(crate) async fn sent(self) -> Written {
-        self.0.await
+        self.sent.await
     }
 }
 
-/// What of a body has counted against rate limits. A body that is written again does not count again.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Counted {
+/// What earlier attempts to write a body leave to the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// True if the body counted as a request against rate limits. A body that is written again does not count again.
     request: bool,
-    /// True once the body was submitted.
+    /// True if its samples counted: once the body was submitted.
     pub(crate) samples: bool,
+    /// The rules by which the body was submitted. With others, points that are stored already could be stored under another name,
+    /// too.
+    carbon_rules: Option<Arc<Rules>>,
 }
 
 /// Decodes a body that is not compressed, and submits its samples of known series. Returns the samples of new series.
@@ -226,12 +235,12 @@ pub(crate) async fn send<D: Decoder>(
     waiting: &Arc<dyn WaitingSeries>,
     stream: BodyStream<'_>,
 ) -> Result<Begun, Refusal> {
-    let (began, BodyStream { id, origin, arrived_ms, permit, counted }) = (Instant::now(), stream);
-    if counted.request {
+    let (began, BodyStream { id, origin, arrived_ms, permit, earlier }) = (Instant::now(), stream);
+    if earlier.request {
         admit_again(context, principal).await?;
     } else {
         admit(context, principal, bytes.len()).await?;
-        counted.request = true;
+        earlier.request = true;
         context.metrics.body_bytes.add(bytes.len() as u64);
     }
     let (gates, settings) = (&context.gates, context.overrides.current());
@@ -247,9 +256,12 @@ pub(crate) async fn send<D: Decoder>(
     };
     let place = Place::new(gates.enter(&principal.tenant, own)?, permit);
     tenant.peaks.writes.note(place.pass.number as u64);
-    let is_counted = counted.samples;
+    let (is_counted, are_of_tenant) = (earlier.samples, rules.is_some());
+    let of_earlier = earlier.carbon_rules.take().filter(|_| is_counted);
+    let carbon_rules = of_earlier.unwrap_or_else(|| context.rules.current());
+    earlier.carbon_rules = Some(Arc::clone(&carbon_rules));
     let (arrived_ms, waiting) = (Some(arrived_ms), Some(Arc::clone(waiting)));
-    let points = Points { origin, arrived_ms, is_counted, waiting, rules };
+    let points = Points { origin, arrived_ms, is_counted, waiting, carbon_rules, rules };
     let begin = {
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
         let (principal, bytes) = (principal.clone(), Arc::clone(bytes));
@@ -269,10 +281,11 @@ pub(crate) async fn send<D: Decoder>(
         Step::Done(done) => sent(context, *done).map(|sent| Begun::Sent(Box::new(sent))),
         step => {
             let (context, tenant) = (Arc::clone(context), principal.tenant.clone());
-            Ok(Begun::Later(Later(Box::pin(async move {
+            let sent = Box::pin(async move {
                 let done = later_turns(&context, &tenant, step).await?;
                 sent(&context, done)
-            }))))
+            });
+            Ok(Begun::Later(Later { are_of_tenant, sent }))
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Rules on the names of Graphite's series: which are stored, and under which name.
 //!
 //! ```text
-//!   key ─▶ known series ─────────────────────────────────────────▶ stored, without a look at the rules
+//!   key ─▶ known series, vetted ─────────────────────────────────▶ stored, without a look at the rules
 //!      └─▶ other ─▶ remembered decision ─┬─▶ left out
-//!                    └─▶ rules ──────────┴─▶ another name ─▶ known or new series
+//!                    └─▶ rules ──────────┼─▶ another name ─▶ known or new series
+//!                                        └─▶ the same name ─▶ known series: vetted from now on; or new series
 //! ```
 //!
-//! The rules see only series that do not exist under the name that was sent. The decision depends on the name alone, so
-//! it is remembered by the key of that name.
+//! The decision depends on the name alone. That the rules of a version leave the name of a known series as it is, is noted with the series
+//! ([`head::TenantHead::vet`]). Other decisions are remembered by the key of the name, as far as there is room.
 
 use crate::graphite_rules::Rules;
 use model::labels::METRIC_NAME;
@@ -16,11 +17,15 @@ use parking_lot::Mutex;
 use query::graphite::label_source::write_name;
 use query::graphite::tag::label_of;
 use std::borrow::Cow;
+use std::num::NonZeroU16;
 use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
 
 /// Remembered decisions may take 1/`ACCOUNT_PART` of the account `decoders`.
 const ACCOUNT_PART: u64 = 8;
+
+/// States of a usual expression. Each takes a step for each byte of a name, at most.
+const STATES: usize = 64;
 
 /// Number of locks, so that requests rarely wait for each other.
 const SHARDS: usize = 16;
@@ -40,14 +45,32 @@ pub(super) enum Decision {
     LeftOut(List),
     /// The key of the name under which the series is stored.
     Stored(SeriesKey),
+    /// The series is stored under its own name. This is remembered only of series that do not exist.
+    Kept,
 }
 
-/// Decisions on names that are left out or rewritten. If there is no room, older ones are forgotten.
+/// The labels under which a series is stored.
+#[derive(Debug)]
+pub(super) enum Named {
+    Kept(Labels),
+    Rewritten(Labels),
+    LeftOut(List),
+}
+
+/// A version of the rules on names, by their fingerprint.
+#[derive(Debug)]
+struct Version {
+    fingerprint: SeriesKey,
+    number: NonZeroU16,
+}
+
+/// Decisions on names. If there is no room, older ones are forgotten.
 #[derive(Debug)]
 pub(crate) struct NameDecisions {
     shards: [Mutex<Shard>; SHARDS],
     account: Account,
     slots: usize,
+    newest: Mutex<Version>,
     left_out: [Counter; 2],
 }
 
@@ -68,8 +91,23 @@ impl NameDecisions {
             shards: Default::default(),
             account,
             slots: decisions as usize / SHARDS,
+            newest: Mutex::new(Version { fingerprint: SeriesKey(0), number: NonZeroU16::MIN }),
             left_out: ["allow", "deny"].map(counter),
         }
+    }
+
+    /// The number of the rules on names, by which known series are vetted. Rules that were read again, but have not changed, keep
+    /// their number. Numbers come again after 65,535 changes, so a series that got no point meanwhile could be mistaken for one
+    /// that was vetted.
+    fn version_of(&self, rules: &Rules) -> NonZeroU16 {
+        *rules.names_version.get_or_init(|| {
+            let Version { fingerprint, number } = &mut *self.newest.lock();
+            if *fingerprint != rules.names_fingerprint {
+                *fingerprint = rules.names_fingerprint;
+                *number = number.checked_add(1).unwrap_or(NonZeroU16::MIN);
+            }
+            *number
+        })
     }
 
     pub(super) fn count(&self, list: List, points: u64) {
@@ -111,8 +149,7 @@ pub(super) struct NameRules<'a> {
 impl<'a> NameRules<'a> {
     /// Returns `None` if no rule is about names.
     pub(super) fn of(rules: &'a Rules, decisions: &'a NameDecisions) -> Option<Self> {
-        let has_any = !(rules.allow.is_empty() && rules.deny.is_empty() && rules.rewrites.is_empty());
-        has_any.then_some(Self { rules, decisions })
+        rules.are_about_names().then_some(Self { rules, decisions })
     }
 
     /// Returns an earlier decision. `sent` is the key of the name that was sent.
@@ -120,30 +157,49 @@ impl<'a> NameRules<'a> {
         self.decisions.get(self.key(sent))
     }
 
-    /// Decides on a name, and returns the labels under which the series is stored, or the list that leaves it out.
+    /// The version by which series are vetted.
+    pub(super) fn version(&self) -> NonZeroU16 {
+        self.decisions.version_of(self.rules)
+    }
+
+    /// How many steps the rules may take for each byte of a name.
+    pub(super) const fn steps_per_byte(&self) -> usize {
+        let Rules { rewrites, allow, deny, .. } = self.rules;
+        STATES * (rewrites.len() + allow.len() + deny.len())
+    }
+
+    /// Remembers that a series that does not exist keeps its name.
+    pub(super) fn remember_kept(&self, sent: SeriesKey) {
+        self.decisions.put(self.key(sent), Decision::Kept);
+    }
+
+    /// Decides on a name.
     pub(super) fn decide(
         &self,
         sent: SeriesKey,
         labels: Labels,
         builder: &mut LabelsBuilder,
         seed: u64,
-    ) -> Result<Result<Labels, List>, SeriesRefusal> {
+    ) -> Result<Named, SeriesRefusal> {
         let mut name = String::new();
         write_name(&mut name, labels.as_ref());
         if let Some(list) = listed(self.rules, &name) {
             self.decisions.put(self.key(sent), Decision::LeftOut(list));
-            return Ok(Err(list));
+            return Ok(Named::LeftOut(list));
         }
         let rewrites = &self.rules.rewrites;
         let rewritten = rewrites.pre(&name).and_then(|name| rewrites.post(&name).map(Cow::into_owned));
         let rewritten = rewritten.map_err(|error| refusal(&error.to_string()))?;
         if rewritten == name {
-            return Ok(Ok(labels));
+            return Ok(Named::Kept(labels));
         }
         let labels = labels_of_name(&rewritten, builder)?;
         let key = SeriesKey::of(labels.as_bytes(), seed);
+        if key == sent {
+            return Ok(Named::Kept(labels));
+        }
         self.decisions.put(self.key(sent), Decision::Stored(key));
-        Ok(Ok(labels))
+        Ok(Named::Rewritten(labels))
     }
 
     /// Differs between versions of the rules.

@@ -2,11 +2,13 @@
 //!
 //! - [`encoding`], [`times`]: prepare the series of the batch
 //! - [`metadata`]: chooses what is new of the metadata
+//! - [`named`]: applies rules on names, in turns
 //! - [`placing`]: adds their samples to submissions
 //! - [`ruled`]: applies rules on what is stored, in turns
 
 mod encoding;
 mod metadata;
+mod named;
 mod placing;
 mod ruled;
 mod times;
@@ -15,7 +17,7 @@ use super::Context;
 use super::aliases::Learned;
 use super::ingest::{Effects, Recalled, TenantRules, Verdict};
 use super::known::WaitingSeries;
-use super::names::{Decision, NameRules};
+use super::names::{Decision, NameRules, Named};
 use super::points;
 use super::replicas::deduplicate;
 use super::totals::Unsummed;
@@ -32,7 +34,8 @@ use model::{
     Batch, BatchSeries, Labels, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal,
     TenantId, TotalsPlace, TotalsRoom, Value, ValueKind,
 };
-use placing::{Destination, exemplars_of, place, resolve_known};
+use named::Undecided;
+use placing::{Destination, Found, Left, exemplars_of, place};
 use protocol::{EncodedLabels, LabelForm};
 use ruled::Decided;
 use std::ops::Range;
@@ -112,7 +115,7 @@ pub(super) struct Arrival {
     pub(super) is_final: bool,
     /// Whether aggregation rules see the samples.
     pub(super) is_aggregated: bool,
-    /// Carbon's rules. Those on names apply to series that are not known by the name that was sent.
+    /// Carbon's rules.
     pub(super) carbon_rules: Option<Arc<Rules>>,
     /// The tenant's rules on what is stored. `None` also if the series have final labels.
     pub(super) rules: Option<TenantList>,
@@ -157,6 +160,7 @@ struct Progress {
     /// Series whose labels were parsed because nobody knew their keys.
     learned: Vec<Learned>,
     recalled: Recalled,
+    undecided: Option<Undecided>,
     /// What the rules said about series.
     verdicts: Vec<(SeriesKey, Verdict)>,
 }
@@ -220,13 +224,15 @@ impl Route {
         Ok(Self { context: Arc::clone(context), principal, arrival, progress })
     }
 
-    /// Applies the tenant's rules until the turn ends. Returns false if they must go on in another turn.
+    /// Applies the rules on names and the tenant's rules until the turn ends. Returns false if they must go on in another turn.
     pub(super) fn decide(&mut self, load: &mut Load<'_>, turn: &Turn) -> Result<bool, Refusal> {
         let Self { context, principal, arrival, progress } = self;
-        let Some(list) = &arrival.rules else { return Ok(true) };
-        let mut turn = turn.begin(&*context.clock, list.list().steps_per_byte);
+        let Some(list) = &arrival.rules else { return self.decide_names(load, turn) };
         let state = context.tenant(&principal.tenant);
         let names = names_of(context, arrival);
+        let steps_per_byte = names.map_or(0, |names| names.steps_per_byte());
+        let steps_per_byte = list.list().steps_per_byte.saturating_add(steps_per_byte);
+        let mut turn = turn.begin(&*context.clock, steps_per_byte);
         let rules = context.ingest.of(list, names);
         let Load { form, batch, labels, memory } = load;
         let form: &dyn LabelForm = if progress.is_encoded { &EncodedLabels } else { *form };
@@ -283,11 +289,11 @@ impl Route {
         let (tenant, state) = (&principal.tenant, context.tenant(&principal.tenant));
         // Without rules, no time has passed. The retry ends: each time, the points of at least one more interval have become too old
         // to be taken, or aggregation rules have changed again.
-        if arrival.rules.is_some()
+        if (arrival.rules.is_some() || names_of(context, arrival).is_some())
             && let Some(contributions) = &progress.outcome.contributions
             && !context.aggregator.still_replaces(tenant, contributions, context.clock.now_ms())
         {
-            let message = "the rules on what is stored took so long that points which were to count in computed series are too old \
+            let message = "the rules took so long that points which were to count in computed series are too old \
                 for them now, or the aggregation rules have changed; send the points again, to be stored as they are";
             return Err(Refusal::busy("ingest_rules", message));
         }
@@ -366,7 +372,8 @@ const GROWTH: usize = 2; // vectors double their capacity
 const fn need_bytes_of<V>(series: usize, samples: usize) -> usize {
     let sample_bytes = size_of::<SeriesRef>() + (1 + GROWTH) * (size_of::<i64>() + size_of::<V>());
     let decided_bytes = size_of::<(u32, Labels)>() + size_of::<(SeriesKey, Verdict)>() + size_of::<Learned>();
-    let series_bytes = GROWTH * (size_of::<NewSeries>() + decided_bytes) + size_of::<u32>();
+    let series_bytes =
+        GROWTH * (size_of::<NewSeries>() + decided_bytes + size_of::<Left>() + size_of::<u32>());
     samples * sample_bytes + series * series_bytes
 }
 
@@ -438,7 +445,7 @@ struct Routing<'a> {
     bytes: &'a [u8],
     labels: &'a mut LabelsBuilder,
     form: &'a dyn LabelForm,
-    /// Rules that apply to series that are not known by the name that was sent.
+    /// Carbon's rules on names.
     names: Option<NameRules<'a>>,
     /// The tenant's rules on what is stored.
     rules: Option<&'a TenantRules<'a>>,
@@ -457,16 +464,16 @@ impl Routing<'_> {
         mut decided: Decided,
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<Vec<Part>, Exhausted> {
-        let (mut unknown, mut waiting) = (Vec::new(), std::mem::take(&mut decided.aliased));
+        let (mut left, mut waiting) = (Vec::new(), std::mem::take(&mut decided.aliased));
         if self.rules.is_none() {
             self.translate(batch, &mut waiting, reservation)?;
         }
         let mut parts = parts(self.context, self.state, batch, reservation)?;
         self.mark_waiting(batch, &mut waiting, reservation)?;
         decided.mark_missing(&mut waiting, reservation)?;
-        resolve_known(self.context, self.tenant, batch, &waiting, &mut parts, &mut unknown, reservation)?;
-        for position in unknown {
-            self.resolve(batch, position, &mut decided, &mut parts, reservation)?;
+        self.resolve_known(batch, &waiting, &mut parts, &mut left, reservation)?;
+        for left in left {
+            self.resolve(batch, left, &mut decided, &mut parts, reservation)?;
         }
         Ok(parts)
     }
@@ -499,12 +506,12 @@ impl Routing<'_> {
         reservation.reserve(waiting.len())
     }
 
-    /// Adds a series to the submission of its partition. Its key was not found, so it is looked up again by its
-    /// sorted labels.
+    /// Adds a series to the submission of its partition. If its key was not found, it is looked up again by its sorted labels, or by the
+    /// name that rules give it.
     fn resolve<V: Value>(
         &mut self,
         batch: &mut SeriesBatch<V>,
-        position: u32,
+        Left { position, found }: Left,
         decided: &mut Decided,
         parts: &mut [Part],
         reservation: &mut IncrementalReservation<'_>,
@@ -517,48 +524,83 @@ impl Routing<'_> {
         if self.rules.is_some() {
             return self.resolve_decided(batch, position, decided, parts, reservation);
         }
-        // Each point of a series that waits for its creation comes here. As for series that exist, the rules are not asked again.
-        if self.names.is_some()
-            && let Some(labels) = self.waiting_labels(series.key)
-        {
-            let (key, new) = (series.key, Destination::New(labels));
-            return self.place(batch, position, (key, new), Some(key), parts, reservation);
+        if let Found::Vetted(known) = found {
+            return self.place_known(batch, position, known, parts, reservation);
         }
-        match self.names.and_then(|names| names.remembered(series.key)) {
-            Some(Decision::LeftOut(list)) => {
-                context.names.count(list, points);
+        let decision = self.names.and_then(|names| {
+            // a series that waits may exist
+            let kept = || self.is_vetted(series.key, names).then_some(Decision::Kept);
+            names.remembered(series.key).or_else(kept)
+        });
+        match (&decision, found) {
+            (Some(Decision::LeftOut(list)), _) => {
+                context.names.count(*list, points);
                 return Ok(());
             }
-            Some(Decision::Stored(key)) => {
-                if let Some(known) = self.known(key, V::KIND) {
+            (Some(Decision::Stored(key)), _) => {
+                if let Some(known) = self.known(*key, V::KIND) {
                     let part = &mut parts[key.partition(context.partitions.len())].0;
-                    return place(batch, position, key, part, Destination::Known(known), reservation);
+                    return place(batch, position, *key, part, Destination::Known(known), reservation);
                 }
-                if let Some(labels) = self.waiting_labels(key) {
-                    let new = Destination::New(labels);
+                if let Some(labels) = self.waiting_labels(*key) {
+                    let new = (*key, Destination::New(labels));
+                    return self.place(batch, position, new, Some(*key), parts, reservation);
+                }
+            }
+            (Some(Decision::Kept), Found::Unvetted(known)) => {
+                self.vet(series.key, known);
+                return self.place_known(batch, position, known, parts, reservation);
+            }
+            (Some(Decision::Kept), _) => {
+                if let Some(labels) = self.waiting_labels(series.key) {
+                    let (key, new) = (series.key, Destination::New(labels));
                     return self.place(batch, position, (key, new), Some(key), parts, reservation);
                 }
             }
-            None => {}
+            (None, _) => {}
         }
         let labels = self.form.labels_of(self.bytes, &series.labels, self.labels);
         let named = labels.and_then(|labels| match self.names {
-            Some(names) => names.decide(series.key, labels, self.labels, context.seed),
-            None => Ok(Ok(labels)),
-        });
-        match named {
-            Ok(Ok(labels)) => {
-                let key = SeriesKey::of(labels.as_bytes(), context.seed);
-                if !self.form.is_encoded() && key != series.key {
-                    reservation.push(&mut self.progress.learned, (series.key, key))?;
-                }
-                let new = Destination::New(labels);
-                self.place(batch, position, (key, new), Some(series.key), parts, reservation)?;
+            Some(names) if decision != Some(Decision::Kept) => {
+                names.decide(series.key, labels, self.labels, context.seed)
             }
-            Ok(Err(list)) => context.names.count(list, points),
-            Err(error) => self.refuse(batch, position, error),
+            _ => Ok(Named::Kept(labels)),
+        });
+        let labels = match (named, found) {
+            (Ok(Named::Kept(_)), Found::Unvetted(known)) => {
+                self.vet(series.key, known);
+                return self.place_known(batch, position, known, parts, reservation);
+            }
+            (Ok(Named::Kept(labels) | Named::Rewritten(labels)), _) => labels,
+            (Ok(Named::LeftOut(list)), _) => {
+                context.names.count(list, points);
+                return Ok(());
+            }
+            (Err(error), _) => {
+                self.refuse(batch, position, error);
+                return Ok(());
+            }
+        };
+        let key = SeriesKey::of(labels.as_bytes(), context.seed);
+        if !self.form.is_encoded() && key != series.key {
+            reservation.push(&mut self.progress.learned, (series.key, key))?;
         }
-        Ok(())
+        let new = (key, Destination::New(labels));
+        self.place(batch, position, new, Some(series.key), parts, reservation)
+    }
+
+    /// Adds the samples of a series that was found by its key to the submission of its partition.
+    fn place_known<V: Value>(
+        &self,
+        batch: &SeriesBatch<V>,
+        position: u32,
+        known: SeriesRef,
+        parts: &mut [Part],
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        let key = batch.series[position as usize].key;
+        let part = &mut parts[key.partition(self.context.partitions.len())].0;
+        place(batch, position, key, part, Destination::Known(known), reservation)
     }
 
     /// Adds the samples of a series with its final labels to the submission of their partition. `new` is where they go if

@@ -21,7 +21,7 @@ use crate::limits::fair_permits::FairPermits;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::write_path::aggregator::GivenBack;
-use crate::write_path::known::{Begun, BodyStream, Counted, Later, NewSamples, Sent, Times, send};
+use crate::write_path::known::{Begun, BodyStream, Earlier, Later, NewSamples, Sent, Times, send};
 use crate::write_path::{self, Decoders, Origin, Unwritten};
 use model::{ErrorKind, Principal, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
@@ -75,7 +75,7 @@ pub(super) fn messages(protocol: Protocol, bytes: &[u8]) -> u64 {
 pub(super) struct Attempts {
     /// Points of new series that each attempt has queued, or dropped because there was no room.
     queued: Vec<Times>,
-    counted: Counted,
+    earlier: Earlier,
 }
 
 /// A body that was decoded.
@@ -210,7 +210,7 @@ impl Intake {
     /// Queues points of new series, except those that an earlier attempt queued, which have their place in the order. This attempt
     /// may find further points of the same series: in an earlier attempt, a computed series would have taken them.
     fn queue(&self, source: &Source, attempts: &mut Attempts, sent: Sent, mut new: NewSamples) -> Sent {
-        attempts.counted.samples = true;
+        attempts.earlier.samples = true;
         attempts.leave_out_queued(&mut new);
         if !new.is_empty() {
             self.metrics.points.add(new.points());
@@ -225,8 +225,8 @@ impl Intake {
         let (context, principal, bytes) = (&self.context, &source.principal, &body.bytes);
         let (arrival, waiting) = (TimeOfArrival::Is(body.arrived_ms), &self.creation.waiting());
         let format = Format { has_frames: true, arrival };
-        let (id, origin, counted) = (source.ticket.stream(), source.origin, &mut attempts.counted);
-        let stream = BodyStream { id, origin, arrived_ms: body.arrived_ms, permit, counted };
+        let (id, origin, earlier) = (source.ticket.stream(), source.origin, &mut attempts.earlier);
+        let stream = BodyStream { id, origin, arrived_ms: body.arrived_ms, permit, earlier };
         let begun = match source.protocol {
             Protocol::Lines => send(context, &self.lines, principal, arrival, bytes, waiting, stream).await?,
             Protocol::Pickles => {

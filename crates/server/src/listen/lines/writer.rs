@@ -209,6 +209,11 @@ impl Writer {
         let mut attempts = Attempts::default();
         match self.send(&source, &body, &mut attempts).await {
             // nothing of the body may be held while others are waited for: their retries may need this memory
+            // no lane, whose points may be dropped: after a restart, this is the first body of each tenant
+            Ok(First::Later(later)) if !later.are_of_tenant => {
+                let sent = self.intake.go_on(&source, &mut attempts, later).await;
+                return self.sent(source, body, attempts, sent).await;
+            }
             Ok(First::Later(later)) => drop(later),
             Ok(First::Sent(sent)) => return self.sent(source, body, attempts, Ok(*sent)).await,
             Err(refusal) => return self.sent(source, body, attempts, Err(refusal)).await,

@@ -1,10 +1,8 @@
 //! Adds the samples of a batch to the submissions of partitions.
 
-use super::Part;
+use super::{Part, Routing};
 use crate::partition::submission::{NewSeries, Submission};
-use crate::write_path::Context;
-use model::{Exemplar, Labels, SeriesBatch, SeriesKey, SeriesRef, TenantId, Value};
-use std::sync::Arc;
+use model::{Exemplar, Labels, SeriesBatch, SeriesKey, SeriesRef, Value};
 use stdx::budget::{Exhausted, IncrementalReservation};
 
 /// The series to which samples are added.
@@ -71,67 +69,103 @@ pub(super) fn place<V: Value>(
     Ok(())
 }
 
-/// Adds samples of known series to submissions, and other series to `unknown`. `waiting` has an entry for each series, or
-/// none; series that wait are unknown.
-pub(super) fn resolve_known<V: Value>(
-    context: &Arc<Context>,
-    tenant: &TenantId,
-    batch: &mut SeriesBatch<V>,
-    waiting: &[bool],
-    parts: &mut [Part],
-    unknown: &mut Vec<u32>,
-    reservation: &mut IncrementalReservation<'_>,
-) -> Result<(), Exhausted> {
-    let count = parts.len();
-    let mut known: Vec<Option<SeriesRef>> = Vec::new();
-    let track = !batch.exemplars.is_empty();
-    if track {
-        reservation.grow(&mut known, batch.series.len())?;
-        known.resize(batch.series.len(), None);
-    }
-    let has_increments = !batch.increments.is_empty();
-    for (number, (partition, (part, _))) in context.partitions.iter().zip(parts.iter_mut()).enumerate() {
-        let head = partition.head.read();
-        let head = head.tenant(tenant);
-        let values = V::of(&mut part.values);
-        for (position, series) in batch.series.iter().enumerate() {
-            if series.key.partition(count) != number {
-                continue;
-            }
-            let waits = waiting.get(position).copied().unwrap_or(false);
-            let head = if waits { None } else { head };
-            let Some(found) = head.and_then(|h| h.resolve(series.key.of_kind(V::KIND))) else {
-                reservation.push(unknown, position as u32)?;
-                continue;
-            };
-            if track {
-                known[position] = Some(found);
-            }
-            if has_increments
-                && !series.samples.is_empty()
-                && let Some(increment) = batch.increment_of(position as u32)
-            {
-                part.increments.push(part.refs.len(), series.key, *increment, reservation)?;
-            }
-            for i in series.samples.start as usize..series.samples.end as usize {
-                part.refs.push(found);
-                part.timestamps.push(batch.timestamps[i]);
-                values.push(batch.values[i].clone());
+/// A series whose samples are not in a submission yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Left {
+    pub(super) position: u32,
+    pub(super) found: Found,
+}
+
+/// What is known of a series by its key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Found {
+    Nothing,
+    /// It exists, but it is not known whether the rules on names leave it as it is.
+    Unvetted(SeriesRef),
+    Vetted(SeriesRef),
+}
+
+impl Routing<'_> {
+    /// Adds samples of known series to submissions, and other series to `left`. `waiting` has an entry for each series, or
+    /// none; series that wait are left. If there is a version of the rules on names, so is a series that was not vetted under it, and so are all others
+    /// of its partition that come later, because the samples of a series must stay in order.
+    pub(super) fn resolve_known<V: Value>(
+        &self,
+        batch: &mut SeriesBatch<V>,
+        waiting: &[bool],
+        parts: &mut [Part],
+        left: &mut Vec<Left>,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        // the rules of the tenant came after those on names, and have decided on both
+        let vetted = if self.rules.is_none() { self.names.map(|names| names.version()) } else { None };
+        let count = parts.len();
+        let mut known: Vec<Option<SeriesRef>> = Vec::new();
+        let track = !batch.exemplars.is_empty();
+        if track {
+            reservation.grow(&mut known, batch.series.len())?;
+            known.resize(batch.series.len(), None);
+        }
+        let has_increments = !batch.increments.is_empty();
+        for (number, (partition, (part, _))) in
+            self.context.partitions.iter().zip(parts.iter_mut()).enumerate()
+        {
+            let head = partition.head.read();
+            let head = head.tenant(self.tenant);
+            let values = V::of(&mut part.values);
+            let mut has_unvetted = false;
+            for (position, series) in batch.series.iter().enumerate() {
+                if series.key.partition(count) != number {
+                    continue;
+                }
+                let waits = waiting.get(position).copied().unwrap_or(false);
+                let head = if waits { None } else { head };
+                let key = series.key.of_kind(V::KIND);
+                let found = match (head.and_then(|head| head.resolve(key)), head, vetted) {
+                    (None, ..) | (_, None, _) => Found::Nothing,
+                    (Some(found), _, None) => Found::Vetted(found),
+                    (Some(found), Some(head), Some(version)) => match head.is_vetted(found, version) {
+                        true => Found::Vetted(found),
+                        false => Found::Unvetted(found),
+                    },
+                };
+                has_unvetted |= matches!(found, Found::Unvetted(_));
+                let found = match found {
+                    Found::Vetted(found) if !has_unvetted => found,
+                    found => {
+                        reservation.push(left, Left { position: position as u32, found })?;
+                        continue;
+                    }
+                };
+                if track {
+                    known[position] = Some(found);
+                }
+                if has_increments
+                    && !series.samples.is_empty()
+                    && let Some(increment) = batch.increment_of(position as u32)
+                {
+                    part.increments.push(part.refs.len(), series.key, *increment, reservation)?;
+                }
+                for i in series.samples.start as usize..series.samples.end as usize {
+                    part.refs.push(found);
+                    part.timestamps.push(batch.timestamps[i]);
+                    values.push(batch.values[i].clone());
+                }
             }
         }
-    }
-    let mut left = Vec::new();
-    for (position, exemplar) in std::mem::take(&mut batch.exemplars) {
-        match known[position as usize] {
-            Some(series) => {
-                let partition = batch.series[position as usize].key.partition(count);
-                reservation.push(&mut parts[partition].0.exemplars, (series, exemplar))?;
+        let mut exemplars_left = Vec::new();
+        for (position, exemplar) in std::mem::take(&mut batch.exemplars) {
+            match known[position as usize] {
+                Some(series) => {
+                    let partition = batch.series[position as usize].key.partition(count);
+                    reservation.push(&mut parts[partition].0.exemplars, (series, exemplar))?;
+                }
+                None => reservation.push(&mut exemplars_left, (position, exemplar))?,
             }
-            None => reservation.push(&mut left, (position, exemplar))?,
         }
+        batch.exemplars = exemplars_left;
+        Ok(())
     }
-    batch.exemplars = left;
-    Ok(())
 }
 
 /// Returns the exemplars of the series at `position`. `exemplars` must be sorted by position.

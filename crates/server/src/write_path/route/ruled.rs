@@ -14,7 +14,7 @@
 use super::placing::{Destination, exemplars_of, place};
 use super::{Part, Routing};
 use crate::write_path::ingest::{Remembered, Ruled, Verdict};
-use crate::write_path::names::Decision;
+use crate::write_path::names::{Decision, Named};
 use crate::write_path::turns::Running;
 use model::{Labels, SeriesBatch, SeriesKey, SeriesRefusal, Value};
 use stdx::budget::{Exhausted, IncrementalReservation};
@@ -114,7 +114,7 @@ impl Routing<'_> {
         remembered.extend(aliased.iter().map(of_aliased));
         remembered.resize(batch.series.len(), Remembered::Unchanged);
         let mut recalled = std::mem::take(&mut self.progress.recalled);
-        rules.recall(batch, remembered, &mut recalled, |key| self.known(key, V::KIND).is_some());
+        rules.recall(batch, remembered, &mut recalled);
         self.progress.recalled = recalled;
         Ok(())
     }
@@ -203,7 +203,6 @@ impl Routing<'_> {
         if is_undecided
             && let Some(names) = self.names
             && let Some(Decision::LeftOut(list)) = names.remembered(series.key)
-            && self.known(series.key, V::KIND).is_none()
         {
             self.context.names.count(list, points);
             return Ok(None);
@@ -228,15 +227,12 @@ impl Routing<'_> {
         }
         // the verdict is looked up by the key as sent or, for texts, by the one that their key is replaced by
         let sent = if self.form.is_encoded() { series.key } else { own };
-        let is_named = self.names.is_some() && self.known(own, V::KIND).is_none();
-        // it depends on the key as sent whether rules on names apply when the verdict is looked up
-        let is_remembered = is_undecided && (self.names.is_none() || sent == own);
-        let key_of_verdict = rules.key(sent, is_named);
-        let ruled = match self.ruled(labels, own, is_named, points) {
+        let key_of_verdict = rules.key(sent);
+        let ruled = match self.ruled(labels, own, points) {
             Ok(Some(ruled)) => ruled,
             Ok(None) => return Ok(None), // left out and counted by a list of names
             Err(error) => {
-                if is_remembered {
+                if is_undecided {
                     reservation.push(&mut self.progress.verdicts, (key_of_verdict, Verdict::Refused))?;
                 }
                 self.refuse(batch, position, error);
@@ -255,7 +251,7 @@ impl Routing<'_> {
                 (None, Verdict::Dropped(rule as u32))
             }
         };
-        if is_remembered {
+        if is_undecided {
             reservation.push(&mut self.progress.verdicts, (key_of_verdict, verdict))?;
         }
         Ok(stored)
@@ -306,23 +302,15 @@ impl Routing<'_> {
         self.place(batch, position, (key, new), None, parts, reservation)
     }
 
-    /// Applies the rules on names if `is_named`, then those on what is stored. `own` is the key of the labels. Returns `None` if a list of
+    /// Applies the rules on names, then those on what is stored. `own` is the key of the labels. Returns `None` if a list of
     /// names leaves the series out.
-    fn ruled(
-        &mut self,
-        labels: Labels,
-        own: SeriesKey,
-        is_named: bool,
-        points: u64,
-    ) -> Result<Option<Ruled>, SeriesRefusal> {
+    fn ruled(&mut self, labels: Labels, own: SeriesKey, points: u64) -> Result<Option<Ruled>, SeriesRefusal> {
         let rules = self.rules.expect("BUG: the tenant has no rules");
         let mut labels = labels;
-        if let Some(names) = self.names
-            && is_named
-        {
+        if let Some(names) = self.names {
             match names.decide(own, labels, self.labels, self.context.seed)? {
-                Ok(named) => labels = named,
-                Err(list) => {
+                Named::Kept(named) | Named::Rewritten(named) => labels = named,
+                Named::LeftOut(list) => {
                     self.context.names.count(list, points);
                     return Ok(None);
                 }

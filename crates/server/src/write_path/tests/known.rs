@@ -3,7 +3,7 @@
 use super::*;
 use crate::partition::submission::StreamId;
 use crate::seal::tests::stop;
-use crate::write_path::known::{Begun, BodyStream, Counted, NewSamples, WaitingSeries, send as send_body};
+use crate::write_path::known::{Begun, BodyStream, Earlier, NewSamples, WaitingSeries, send as send_body};
 use model::{BatchSeries, SeriesKey};
 use protocol::graphite;
 
@@ -61,15 +61,25 @@ async fn write_lines_beside(
     arrived_ms: i64,
     waiting: Arc<dyn WaitingSeries>,
 ) -> (Outcome, NewSamples) {
+    attempt_lines(node, lines, arrived_ms, waiting, &mut Earlier::default()).await
+}
+
+async fn attempt_lines(
+    node: &Node,
+    lines: &str,
+    arrived_ms: i64,
+    waiting: Arc<dyn WaitingSeries>,
+    earlier: &mut Earlier,
+) -> (Outcome, NewSamples) {
     let writes = node.writes();
     let decoders: Arc<Decoders<graphite::Decoder>> =
         Arc::new(Decoders::new(writes.seed, writes.decoders.clone()));
-    let counted = &mut Counted::default();
-    let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, arrived_ms, permit: None, counted };
+    let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, arrived_ms, permit: None, earlier };
     let (principal, body) = (Principal::of(TenantId::anonymous()), Arc::new(lines.as_bytes().to_vec()));
     let format = graphite::TimeOfArrival::Refused;
     let begun = send_body(writes, &decoders, &principal, format, &body, &waiting, stream).await.unwrap();
     let Begun::Sent(sent) = begun else { panic!("there are no rules") };
+    earlier.samples = true;
     let (sent, new) = *sent;
     (sent.settle(writes).await.unwrap(), new)
 }
@@ -133,12 +143,109 @@ async fn rules_on_names_are_not_applied_to_each_point_of_a_series_that_waits() {
         let labels = new.parts[0].series[0].labels.clone();
         assert_eq!(labels, Labels::from_pairs(&[("__name__", stored)]));
         let key = SeriesKey::of(labels.as_bytes(), node.writes().seed);
-        let waiting = Arc::new(OneWaits(key, labels.clone()));
-        let (_, again) = write_lines_beside(&node, &line, now_ms, waiting).await;
-        assert_eq!((again.points(), again.keys().collect::<Vec<_>>()), (1, vec![key]));
-        let found = &again.parts[0].series[0].labels;
-        assert!(std::ptr::eq(found.as_bytes(), labels.as_bytes()), "the labels were made once more");
+        let (waiting, mut is_shared) = (Arc::new(OneWaits(key, labels.clone())), false);
+        for _ in 0..3 {
+            let (_, again) = write_lines_beside(&node, &line, now_ms, Arc::clone(&waiting) as _).await;
+            assert_eq!((again.points(), again.keys().collect::<Vec<_>>()), (1, vec![key]));
+            let found = &again.parts[0].series[0].labels;
+            is_shared = std::ptr::eq(found.as_bytes(), labels.as_bytes());
+        }
+        assert!(is_shared, "the labels of {sent} were made once more");
     }
+    stop(node).await;
+}
+
+/// Stores a sample of a series through another protocol, to which the rules do not apply.
+async fn make_known(node: &Node, name: &str) {
+    let mut encoder = V1Encoder::new();
+    let labels = Labels::from_pairs(&[("__name__", name)]);
+    encoder.series(labels.as_ref(), &[SystemClock.now_ms() - 100_000], &[1.0]);
+    let body = encoder.finish().to_vec();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
+    let written = write(node, TenantId::anonymous(), Version::V1, body, memory).await;
+    assert_eq!(written.unwrap().samples, 1);
+}
+
+/// A part of the body may be stored already. With other rules, it could be stored once more under another name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_written_again_keeps_its_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rewrite-rules.conf");
+    let first = "[pre]\n^x\\. = y.\n";
+    std::fs::write(&file, first).unwrap();
+    let mut settings = small_settings(&dir.path().join("data"));
+    settings.graphite_rules.rewrite = Some(file.clone());
+    let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+    make_known(&node, "a.m").await;
+    let now_ms = SystemClock.now_ms();
+    let line = format!("a.m 2 {}\n", now_ms / 1000);
+    let mut earlier = Earlier::default();
+    let (outcome, new) = attempt_lines(&node, &line, now_ms, Arc::new(NoneWaits), &mut earlier).await;
+    assert_eq!((outcome.samples, new.points()), (1, 0));
+    std::fs::write(&file, "[pre]\n^a\\. = b.\n").unwrap();
+    node.writes().rules.reload();
+    for _ in 0..2 {
+        let (_, new) = attempt_lines(&node, &line, now_ms, Arc::new(NoneWaits), &mut earlier).await;
+        assert_eq!(new.points(), 0, "the second attempt");
+        let (_, new) = write_lines(&node, &line, now_ms).await;
+        assert_eq!(new.parts[0].series[0].labels, Labels::from_pairs(&[("__name__", "b.m")]));
+    }
+    std::fs::write(&file, first).unwrap();
+    node.writes().rules.reload();
+    for _ in 0..2 {
+        let (_, new) = write_lines(&node, &line, now_ms).await;
+        assert_eq!(new.points(), 0, "the series is known under its own name again");
+    }
+    stop(node).await;
+}
+
+/// The rules are asked once about each known series, and again after they have changed, but not after other files have.
+#[tokio::test(flavor = "multi_thread")]
+async fn known_series_are_judged_once_by_each_version_of_the_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
+    let mut settings = small_settings(&path("data"));
+    write("deny", "^never$\n");
+    write("schemas", "[a]\npattern = ^a\nretentions = 10:10\n");
+    settings.graphite_rules.deny = Some(path("deny"));
+    settings.graphite_rules.schemas = Some(path("schemas"));
+    let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+    for name in ["a.m", "b.m"] {
+        make_known(&node, name).await;
+    }
+    let now_ms = SystemClock.now_ms();
+    let vetted = || {
+        let context = node.writes();
+        let version = context.rules.current().names_version.get().copied();
+        let is_vetted = |name: &str| {
+            let labels = Labels::from_pairs(&[("__name__", name)]);
+            let key = SeriesKey::of(labels.as_bytes(), context.seed);
+            let partitions = &context.partitions;
+            let head = partitions[key.partition(partitions.len())].head.read();
+            let head = head.tenant(&TenantId::anonymous()).unwrap();
+            version.is_some_and(|version| head.is_vetted(head.resolve(key).unwrap(), version))
+        };
+        ["a.m", "b.m"].map(is_vetted)
+    };
+    assert_eq!(vetted(), [false, false]);
+    let send = async |name: &str, stored: u64| {
+        let (outcome, new) = write_lines(&node, &format!("{name} 2 {}\n", now_ms / 1000), now_ms).await;
+        assert_eq!((outcome.samples, new.points()), (stored, 0), "{name}");
+    };
+    send("a.m", 1).await;
+    assert_eq!(vetted(), [true, false]);
+    send("b.m", 1).await;
+    write("schemas", "[a]\npattern = ^a\nretentions = 20:10\n");
+    node.writes().rules.reload();
+    send("b.m", 1).await;
+    assert_eq!(vetted(), [true, true], "the rules on names are the same");
+    write("deny", "^a\n");
+    node.writes().rules.reload();
+    send("a.m", 0).await;
+    assert_eq!(vetted(), [false, false], "the rules on names have changed");
+    send("b.m", 1).await;
+    assert_eq!(vetted(), [false, true]);
     stop(node).await;
 }
 

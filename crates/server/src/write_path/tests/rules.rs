@@ -5,7 +5,7 @@ use crate::ingest_rules::IngestRulesFile;
 use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::partition::submission::StreamId;
 use crate::seal::tests::stop;
-use crate::write_path::known::{Begun, BodyStream, Counted, NewSamples, WaitingSeries, send as send_body};
+use crate::write_path::known::{Begun, BodyStream, Earlier, NewSamples, WaitingSeries, send as send_body};
 use model::{BatchSeries, SeriesKey};
 use protocol::graphite;
 use protocol::{Body, Decoder as _};
@@ -211,7 +211,7 @@ async fn a_request_holds_no_place_while_its_rules_wait() {
     }
     let intake = FairPermits::new(1);
     let permit = intake.acquire(&TenantId::parse("a").unwrap()).await;
-    let Begun::Later(later) = ruled.begin_lines(&mut Counted::default(), Some(permit)).await else {
+    let Begun::Later(later) = ruled.begin_lines(&mut Earlier::default(), Some(permit)).await else {
         panic!("the rules do not take long")
     };
     let b = permits.tenant.clone();
@@ -333,11 +333,11 @@ async fn samples_count_once_against_the_rate_limit() {
         drop(permits);
     }
     clock.step_ms.store(0, Ordering::Relaxed);
-    let mut counted = Counted::default();
+    let mut earlier = Earlier::default();
     for _ in 0..3 {
-        let Begun::Sent(sent) = ruled.begin_lines(&mut counted, None).await else { panic!("slow rules") };
+        let Begun::Sent(sent) = ruled.begin_lines(&mut earlier, None).await else { panic!("slow rules") };
         let (sent, new) = *sent;
-        counted.samples = true;
+        earlier.samples = true;
         drop(new);
         sent.settle(ruled.node.writes()).await.unwrap();
     }
@@ -454,7 +454,7 @@ impl Ruled {
 
     /// Sends Graphite's lines: 60 points of 20 series.
     async fn send_lines(&self) -> (u64, NewSamples) {
-        let (sent, new) = match self.begin_lines(&mut Counted::default(), None).await {
+        let (sent, new) = match self.begin_lines(&mut Earlier::default(), None).await {
             Begun::Sent(sent) => *sent,
             Begun::Later(later) => later.sent().await.unwrap(),
         };
@@ -463,16 +463,16 @@ impl Ruled {
         (outcome.samples, new)
     }
 
-    async fn begin_lines(&self, counted: &mut Counted, permit: Option<Permit<TenantId>>) -> Begun {
+    async fn begin_lines(&self, earlier: &mut Earlier, permit: Option<Permit<TenantId>>) -> Begun {
         let now_s = SystemClock.now_ms() / 1000;
         let lines: String = (0..60).map(|i| format!("m.{} {i} {}\n", i % 20, now_s - 60 + i)).collect();
-        self.begin_body(lines, counted, permit).await
+        self.begin_body(lines, earlier, permit).await
     }
 
     async fn begin_body(
         &self,
         lines: String,
-        counted: &mut Counted,
+        earlier: &mut Earlier,
         permit: Option<Permit<TenantId>>,
     ) -> Begun {
         let writes = self.node.writes();
@@ -481,7 +481,7 @@ impl Ruled {
         let (principal, body) = (Principal::of(TenantId::parse("a").unwrap()), Arc::new(lines.into_bytes()));
         let waiting: Arc<dyn WaitingSeries> = Arc::new(SoonAllWait::default());
         let arrived_ms = writes.clock.now_ms();
-        let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, arrived_ms, permit, counted };
+        let stream = BodyStream { id: StreamId(1), origin: Origin::Sender, arrived_ms, permit, earlier };
         let format = graphite::TimeOfArrival::Refused;
         send_body(writes, &decoders, &principal, format, &body, &waiting, stream).await.unwrap()
     }
@@ -547,16 +547,16 @@ async fn a_body_whose_rules_take_long_can_be_given_up_and_written_anew() {
         (limits.requests_per_second, limits.rate_burst_ms) = (Some(1), 1000);
     });
     clock.step_ms.store(50, Ordering::Relaxed);
-    let mut counted = Counted::default();
+    let mut earlier = Earlier::default();
     for _ in 0..3 {
-        let Begun::Later(later) = ruled.begin_lines(&mut counted, None).await else {
+        let Begun::Later(later) = ruled.begin_lines(&mut earlier, None).await else {
             panic!("the rules do not take long")
         };
         assert!(ruled.node.writes().inflight.used_bytes() > 0);
         drop(later);
         assert_eq!(ruled.node.writes().inflight.used_bytes(), 0);
     }
-    let Begun::Later(later) = ruled.begin_lines(&mut counted, None).await else {
+    let Begun::Later(later) = ruled.begin_lines(&mut earlier, None).await else {
         panic!("the rules do not take long")
     };
     let (sent, new) = later.sent().await.unwrap();
@@ -583,7 +583,7 @@ async fn points_that_an_output_takes_are_stored_if_it_cannot_have_them_after_the
         let of = |i| if i < 5 { format!("t.{i} 1 {now_s}\n") } else { format!("m.{i} 1 {now_s}\n") };
         let lines: String = (0..25).map(of).collect();
         let begin = || async {
-            match ruled.begin_body(lines.clone(), &mut Counted::default(), None).await {
+            match ruled.begin_body(lines.clone(), &mut Earlier::default(), None).await {
                 Begun::Sent(_) => panic!("the rules do not take long"),
                 Begun::Later(later) => later,
             }
@@ -619,7 +619,7 @@ async fn points_that_an_output_cannot_have_when_the_body_is_durable_are_stored()
     let writes = ruled.node.writes();
     let now_s = writes.clock.now_ms() / 1000;
     let lines: String = (0..5).map(|i| format!("t.{i} {i} {now_s}\n")).collect();
-    let Begun::Sent(sent) = ruled.begin_body(lines, &mut Counted::default(), None).await else {
+    let Begun::Sent(sent) = ruled.begin_body(lines, &mut Earlier::default(), None).await else {
         panic!("the rules take long")
     };
     let (sent, new) = *sent;
