@@ -4,7 +4,8 @@ use crate::key::push_key;
 use crate::run::{Builder, Full, Run};
 use stdx::budget::Account;
 
-/// Names that wait to be sorted. The owner reserves their memory, [`Batch::memory_bytes`].
+/// Names that wait to be sorted. The owner reserves their memory: up to twice [`Batch::bytes`], because it grows by
+/// doubling.
 #[derive(Debug, Default)]
 pub struct Batch {
     text: Vec<u8>,
@@ -27,21 +28,20 @@ impl Batch {
         self.keys.is_empty()
     }
 
-    pub const fn memory_bytes(&self) -> usize {
-        self.text.capacity() + self.keys.capacity() * size_of::<(u32, u32)>()
+    /// Bytes of the names.
+    pub const fn bytes(&self) -> usize {
+        self.text.len() + self.keys.len() * size_of::<(u32, u32)>()
     }
 
     /// Sorts the names into a run, and empties the batch.
     pub fn take_run(&mut self, account: &Account) -> Result<Run, Full> {
-        let Self { text, keys } = self;
+        let Self { text, mut keys } = std::mem::take(self);
         let key = |(from, to): (u32, u32)| &text[from as usize..to as usize];
         keys.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
         let mut builder = Builder::new(account, text.len() + 2 * keys.len())?;
         for place in keys.iter() {
             builder.push(key(*place))?;
         }
-        keys.clear();
-        text.clear();
         Ok(builder.finish())
     }
 }

@@ -296,6 +296,11 @@ impl Lake {
         self.tables.existing(tenant, TenantTable::Samples)
     }
 
+    /// The table if it is open. This does not count as use.
+    pub(crate) fn opened(&self, tenant: &TenantId) -> Option<Arc<Table>> {
+        self.tables.opened(tenant, TenantTable::Samples)
+    }
+
     pub(crate) fn rollup(
         &self,
         tenant: &TenantId,

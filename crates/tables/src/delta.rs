@@ -51,6 +51,7 @@ use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
 use listing::{Checkpoint, Listing};
 use log::Loaded;
 use pending_deletes::PendingDeletes;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -92,10 +93,33 @@ pub struct StagedBlock {
     pub files: Vec<StagedFile>,
 }
 
+/// Stands for the list of the live files of one version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilesMark {
+    version: u64,
+    loaded: u64,
+}
+
+impl FilesMark {
+    pub const fn version(self) -> u64 {
+        self.version
+    }
+
+    /// Whether all changes since an earlier list of the same table, or since the table was created, were made by this process. False
+    /// also if this is not known.
+    #[must_use]
+    pub fn continues(self, earlier: Option<Self>) -> bool {
+        let Self { version, loaded } = earlier.unwrap_or(Self { version: 0, loaded: 0 });
+        self.loaded == loaded || self.loaded == version
+    }
+}
+
 /// The live files of one version. No listed file is swept before the list is dropped.
 #[derive(Debug, Default)]
 pub struct Files {
     version: u64,
+    /// The version whose list was read from the log. All later changes were made by this process.
+    loaded: u64,
     list: Vec<LiveFile>,
     /// The deletes that have not been applied to all files yet.
     pending: PendingDeletes,
@@ -114,11 +138,16 @@ impl Files {
         let bytes = bytes + pending.all.memory_bytes();
         let data_bytes = list.iter().map(|f| f.bytes).fold(0, u64::saturating_add);
         let reading = location.readers().begin(location.prefix(), version);
-        Self { version, list, pending, bytes, data_bytes, _reading: Some(reading) }
+        let loaded = version;
+        Self { version, loaded, list, pending, bytes, data_bytes, _reading: Some(reading) }
     }
 
     pub const fn version(&self) -> u64 {
         self.version
+    }
+
+    pub const fn mark(&self) -> FilesMark {
+        FilesMark { version: self.version, loaded: self.loaded }
     }
 
     /// Files by day, then in the order of writes.
@@ -163,6 +192,10 @@ pub struct Table {
     engine: DefaultEngine<TokioMultiThreadExecutor>,
     snapshot: Mutex<SnapshotRef>,
     files: Mutex<Option<Arc<Files>>>,
+    /// Held from a commit of this process until `files` has it, so that nobody takes it for one of another process.
+    committing: Mutex<()>,
+    /// The version of the latest of these commits, perhaps in vain.
+    committed: AtomicU64,
     /// Floodmarks of one version, cached because lookups may read the log.
     floodmarks: Mutex<Known>,
     checkpointed: AtomicU64,
@@ -233,6 +266,8 @@ impl Table {
             engine,
             snapshot: Mutex::new(snapshot),
             files: Mutex::new(Some(Arc::new(files))),
+            committing: Mutex::default(),
+            committed: AtomicU64::new(0),
             floodmarks: Mutex::default(),
             checkpointed: AtomicU64::new(checkpoint.unwrap_or(0)),
             names: AtomicUsize::new(names),
@@ -398,8 +433,15 @@ impl Table {
     }
 
     fn files_at(&self, snapshot: &SnapshotRef) -> Result<Arc<Files>, TableError> {
-        if let Some(files) = lock(&self.files).as_ref().filter(|f| f.version == snapshot.version()) {
-            return Ok(Arc::clone(files));
+        let kept = || lock(&self.files).as_ref().filter(|f| f.version == snapshot.version()).map(Arc::clone);
+        if let Some(files) = kept() {
+            return Ok(files);
+        }
+        if self.committed.load(Ordering::SeqCst) == snapshot.version() {
+            drop(lock(&self.committing)); // waits until the list is there
+        }
+        if let Some(files) = kept() {
+            return Ok(files);
         }
         let known = lock(&self.files).as_ref().map(|files| files.pending.clone());
         let floodmark = |source: &str| self.floodmark(snapshot, source);
@@ -413,10 +455,13 @@ impl Table {
     fn keep_files(&self, files: Files) -> Arc<Files> {
         let files = Arc::new(files);
         let mut kept = lock(&self.files);
-        if kept.as_ref().is_none_or(|kept| kept.version <= files.version) {
-            *kept = Some(Arc::clone(&files));
+        // of two lists of one version, the one that was loaded earlier knows more of what this process has done
+        let place = |files: &Files| (files.version, Reverse(files.loaded));
+        match &*kept {
+            Some(kept) if place(kept) >= place(&files) && kept.version == files.version => Arc::clone(kept),
+            Some(kept) if kept.version > files.version => files,
+            _ => Arc::clone(kept.insert(files)),
         }
-        files
     }
 
     pub fn memory_bytes(&self) -> usize {

@@ -3,7 +3,7 @@
 //! ```text
 //!   first search ─▶ wanted ──keeper──▶ building ─▶ ready ◀─ each search adds the names that are new in the heads
 //!                     ▲                               │
-//!                     └── names may be missing, or the index is old
+//!                     └── names may be missing, such as those of an import, or the index is old
 //! ```
 //!
 //! Until an index is ready, and if there is no memory for it, searches read all names instead ([`names`]). An index has
@@ -28,7 +28,7 @@ use ::paths::Runs;
 use model::TenantId;
 use parking_lot::{Mutex, MutexGuard};
 use query::Interrupt;
-use ready::{Fresh, Ready};
+use ready::{Fresh, Ready, table_of};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -124,18 +124,25 @@ impl PathIndexes {
         };
         let now_s = context.steady_s();
         paths.used_s.store(now_s, Ordering::Relaxed);
+        let is_ready = match &*lock(&paths.state, interrupt)? {
+            State::Ready(_) => true,
+            State::Wanted { from_s } if *from_s <= now_s => {
+                self.wake();
+                false
+            }
+            State::Wanted { .. } | State::Building => false,
+        };
+        // without the lock, because this may read the table's log
+        let table = if is_ready { table_of(context, tenant) } else { None };
         let mut state = lock(&paths.state, interrupt)?;
         let ready = match &mut *state {
-            State::Ready(ready) => ready,
-            State::Wanted { .. } | State::Building => {
-                if matches!(*state, State::Wanted { from_s } if from_s <= now_s) {
-                    self.wake();
-                }
+            State::Ready(ready) if is_ready => ready,
+            _ => {
                 self.scans.inc();
                 return Ok(None);
             }
         };
-        match ready.refresh(context, tenant, interrupt, &self.account)? {
+        match ready.refresh(context, tenant, table, interrupt, &self.account)? {
             Fresh::Yes => {
                 if ready.has_merges() {
                     self.wake();
@@ -143,7 +150,7 @@ impl PathIndexes {
                 Ok(Some(ready.snapshot()))
             }
             Fresh::Missing => {
-                *state = State::Wanted { from_s: ready.built_s() + REBUILD_PAUSE_S };
+                *state = State::Wanted { from_s: ready.again_from_s() };
                 self.scans.inc();
                 Ok(None)
             }
@@ -174,8 +181,10 @@ impl PathIndexes {
     }
 }
 
-/// An index in which names may be missing is built again, but only after this time, because building takes seconds.
+/// An index in which names may be missing is built again, but only after this time, and after [`REBUILD_PART`] times the time that
+/// building took.
 const REBUILD_PAUSE_S: u32 = 60;
+const REBUILD_PART: u32 = 10;
 
 /// If there is no memory for an index, it is tried again after this time.
 const FULL_PAUSE_S: u32 = 300;

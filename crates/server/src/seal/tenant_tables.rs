@@ -213,6 +213,10 @@ impl TenantTables {
         Ok(self.open(&key)?.map(Arc::new))
     }
 
+    pub(crate) fn opened(&self, tenant: &TenantId, kind: TenantTable) -> Option<Arc<Table>> {
+        self.is_open(&(tenant.clone(), kind), false)
+    }
+
     /// Waits for the exclusive right to open or create a table.
     fn claim(&self, key: &Key) -> Claim<'_> {
         let mut opening = self.opening.lock();

@@ -3,7 +3,7 @@
 use super::floodmark::{Floodmark, Read};
 use super::pending_deletes::PendingDeletes;
 use super::sweep::SWEPT;
-use super::{ENGINE_INFO, Files, StagedBlock, StagedFile, Table, actions, columns, failure};
+use super::{ENGINE_INFO, Files, StagedBlock, StagedFile, Table, actions, columns, failure, lock};
 use crate::date::Date;
 use crate::error::TableError;
 use crate::kind::attributes::{AttributeColumn, AttributeColumns};
@@ -16,6 +16,7 @@ use delta_kernel::transaction::{CommitResult, Transaction, UpdateTableOperation}
 use delta_kernel::{Engine, FilteredEngineData};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Maximum number of files in a log entry. Large entries are slow to write and replay.
 pub const COMMIT_FILES_MAX: usize = 1000;
@@ -314,6 +315,8 @@ impl Table {
         if !change.added.is_empty() {
             transaction.add_files(actions::add_files(self.kind, &change.added).map_err(error)?);
         }
+        let _committing = lock(&self.committing);
+        self.committed.store(snapshot.version() + 1, Ordering::SeqCst);
         let done = match transaction.commit(&self.engine).map_err(error)? {
             CommitResult::Committed(done) => done,
             CommitResult::Conflicted(_) => return Ok(None),
@@ -501,7 +504,7 @@ fn changed(location: &Location, files: &Files, version: u64, change: &Change<'_>
     let kept = files.all().iter().filter(|f| !removed.contains(f.path.as_str())).cloned();
     let added = change.added.iter().map(|(file, sequence)| LiveFile::staged(file, *sequence));
     let pending = change.pending.clone().unwrap_or_else(|| files.pending.clone());
-    Files::new(location, version, kept.chain(added).collect(), pending)
+    Files { loaded: files.loaded, ..Files::new(location, version, kept.chain(added).collect(), pending) }
 }
 
 pub(super) fn live_files(

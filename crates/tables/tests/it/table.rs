@@ -172,6 +172,32 @@ fn two_writers_commit_each_block_once() {
     assert_eq!(samples(&table).unwrap(), 12 * 60);
 }
 
+/// An index of what a table has needs only the changes of other processes, if this process tells it of its own.
+#[test]
+fn lists_of_files_tell_changes_of_this_process_from_those_of_others() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    let mark = |table: &Table| table.files().unwrap().mark();
+    let created = mark(&table);
+    assert!(created.continues(None));
+    for (after, upto) in [(None, 10), (Some(10), 20)] {
+        table.commit(&[block(&table, "j-0", after, upto)], NOW).unwrap();
+        table.refresh().unwrap();
+        assert!(mark(&table).continues(Some(created)) && mark(&table).continues(None));
+    }
+    let own = mark(&table);
+    let other = open(&folder);
+    assert!(mark(&other).continues(Some(own)), "a table that is opened again has not changed");
+    assert!(!mark(&other).continues(None) && !mark(&other).continues(Some(created)));
+    other.commit(&[block(&other, "import-x", None, 1)], NOW).unwrap();
+    assert!(mark(&table).continues(Some(own)), "the table has not seen the change yet");
+    table.refresh().unwrap();
+    let seen = mark(&table);
+    assert!(!seen.continues(Some(own)) && !seen.continues(Some(created)) && seen.continues(Some(seen)));
+    table.commit(&[block(&table, "j-0", Some(20), 30)], NOW).unwrap();
+    assert!(mark(&table).continues(Some(seen)) && !mark(&table).continues(Some(own)));
+}
+
 #[test]
 fn commits_hold_at_most_a_thousand_files() {
     let folder = TempDir::new().unwrap();

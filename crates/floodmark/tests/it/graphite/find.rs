@@ -2,7 +2,8 @@
 //! `/metrics/details`.
 
 use super::lines;
-use crate::harness::{Options, Request, Server, now_ms};
+use crate::harness::{Options, Request, Server, now_ms, wait_for};
+use crate::transfer::import;
 use expect_test::{Expect, expect};
 
 /// Writes one sample of each metric.
@@ -248,5 +249,37 @@ fn patterns_that_select_very_many_metrics_stay_within_their_memory() {
     let all = Request::ask("/metrics/index.json", &[]);
     for _ in 0..3 {
         assert!([200, 413, 422].contains(&server.send(&all).status));
+    }
+}
+
+/// The index has the names of heads, and those that were in the table when it was built.
+#[test]
+fn names_that_an_import_adds_to_the_table_are_found() {
+    let server = Server::new();
+    let found = |query: &str| ask(&server, "anonymous", "/metrics/find", &[("query", query)]);
+    let admin = |path: &str| server.send(&Request::post(path, Vec::new())).expect(200, &[]).json();
+    let scans = || server.metric("floodmark_paths_scans_total");
+    write(&server, "anonymous", &["sent_a"]);
+    wait_for("the index", || {
+        assert!(found("sent_*").contains("sent_a"));
+        (server.metric("floodmark_paths_builds_total") > 0.0).then_some(())
+    });
+    let before = scans();
+    write(&server, "anonymous", &["sent_b"]);
+    admin("/api/v1/admin/flush");
+    admin("/api/v1/admin/compact");
+    assert!(found("sent_*").contains("sent_b"));
+    assert_eq!(scans(), before, "the server's own changes of the table do not end the index");
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["imported_a", "imported_b"] {
+        let file = dir.path().join(name);
+        std::fs::write(&file, format!("# TYPE {name} gauge\n{name} 1 {}\n# EOF\n", now_ms() / 1000 - 60))
+            .unwrap();
+        import("openmetrics", &file, &server.data_dir());
+        // the server looks at the table, and merges what was imported
+        admin("/api/v1/admin/compact");
+        let nodes = found("*_*");
+        assert!(nodes.contains(name) && nodes.contains("sent_a") && nodes.contains("sent_b"), "{nodes}");
+        assert!(scans() > before, "until there is a new index, all names are read");
     }
 }

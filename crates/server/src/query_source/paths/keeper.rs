@@ -1,6 +1,6 @@
 //! The thread that keeps indexes: builds those that are wanted, merges runs, and drops what is not used.
 
-use super::ready::{Fresh, Unbuilt};
+use super::ready::{Fresh, Unbuilt, open_table_of};
 use super::{FULL_PAUSE_S, PathIndexes, Ready, State, TenantPaths};
 use crate::limits::pacer::Traffic;
 use crate::query_source::Context;
@@ -84,15 +84,22 @@ impl Keeper {
     }
 
     fn visit(&self, tenant: &TenantId, paths: &TenantPaths, now_s: u32) {
+        let table = open_table_of(&self.context, tenant);
         {
             let mut state = paths.state.lock();
             match &mut *state {
                 State::Ready(ready) if now_s.saturating_sub(ready.built_s()) < REBUILD_S => {
-                    let fresh =
-                        ready.refresh(&self.context, tenant, &*self.interrupt, &self.indexes().account);
-                    if fresh == Ok(Fresh::Yes) {
-                        drop(state);
-                        return self.merge(paths);
+                    let (interrupt, account) = (&*self.interrupt, &self.indexes().account);
+                    match ready.refresh(&self.context, tenant, table, interrupt, account) {
+                        Ok(Fresh::Yes) => {
+                            drop(state);
+                            return self.merge(paths);
+                        }
+                        Ok(Fresh::Missing) if ready.again_from_s() > now_s => {
+                            *state = State::Wanted { from_s: ready.again_from_s() };
+                            return;
+                        }
+                        _ => {}
                     }
                 }
                 State::Wanted { from_s } if *from_s > now_s => return,

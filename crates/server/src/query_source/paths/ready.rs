@@ -1,11 +1,13 @@
 //! An index of a tenant's names.
 //!
 //! It has the names of all series up to a number of births in each head ([`head::TenantHead::births`]), and of all series
-//! that were in the table when it was built. A series that is only in the table later was in a head before. So the index
-//! misses nothing as long as no series was born and removed between two updates.
+//! that were in the table when it was built. A series that this process adds to the table later was in a head before. So the index
+//! misses nothing as long as no series was born and removed between two updates, and no other process, such as an import, has changed
+//! the table.
 
 use super::Snapshot;
 use super::names::in_tables;
+use super::{REBUILD_PART, REBUILD_PAUSE_S};
 use crate::query_source::{Canceled, Context, Turns};
 use crate::refusal::Refusal;
 use ::paths::{Batch, Full, Merge, Run, Runs};
@@ -14,6 +16,8 @@ use model::TenantId;
 use query::Interrupt;
 use std::sync::Arc;
 use stdx::budget::Account;
+use tables::Table;
+use tables::delta::FilesMark;
 
 /// A search merges runs of up to this many names together, which takes a few milliseconds. The keeper merges longer ones.
 const SEARCH_MERGE_NAMES: usize = 32 << 10;
@@ -28,9 +32,12 @@ pub(super) struct Ready {
     runs: Runs,
     /// For each partition, the births of the series whose names are in the index.
     births: Vec<u64>,
+    /// The table whose names are in the index. `None` if there was none.
+    table: Option<FilesMark>,
     /// When the last update began, in seconds of the steady clock.
     updated_s: u32,
     built_s: u32,
+    build_took_s: u32,
     /// Warnings about data that could not be read.
     left_out: Vec<String>,
 }
@@ -85,26 +92,37 @@ impl Ready {
         account: &Account,
     ) -> Result<Self, Unbuilt> {
         let now_s = context.steady_s();
-        let births = vec![0; context.partitions.iter().count()];
-        let mut index =
-            Self { runs: Runs::default(), births, updated_s: now_s, built_s: now_s, left_out: Vec::new() };
+        let mut index = Self {
+            runs: Runs::default(),
+            births: vec![0; context.partitions.iter().count()],
+            table: table_of(context, tenant),
+            updated_s: now_s,
+            built_s: now_s,
+            build_took_s: 0,
+            left_out: Vec::new(),
+        };
         let mut adding = Adding::new(account, usize::MAX)?;
         index.births = index.add_new(context, tenant, &**interrupt, &mut adding)?;
         let mut take = |name: &str| adding.add(name, &mut index.runs);
         index.left_out = in_tables(context, tenant, "", interrupt, &mut take)?;
         adding.finish(&mut index.runs)?;
+        index.build_took_s = context.steady_s() - now_s;
         Ok(index)
     }
 
-    /// Adds the names that are new in the heads.
+    /// Adds the names that are new in the heads. `table` is the one before this call, by [`table_of`].
     pub(super) fn refresh(
         &mut self,
         context: &Context,
         tenant: &TenantId,
+        table: Option<FilesMark>,
         interrupt: &dyn Interrupt,
         account: &Account,
     ) -> Result<Fresh, Canceled> {
         let now_s = context.steady_s();
+        if !table.is_none_or(|table| self.follows(table)) {
+            return Ok(Fresh::Missing);
+        }
         let mut has_new = false;
         for (partition, births) in context.partitions.iter().zip(&self.births) {
             let head = partition.head.read();
@@ -134,6 +152,18 @@ impl Ready {
             Err(Unbuilt::Canceled) => Err(Canceled),
             Err(Unbuilt::Full(_) | Unbuilt::Unreadable(_)) => Ok(Fresh::Full),
         }
+    }
+
+    /// Whether every name that came into the table since the last update was in a head.
+    fn follows(&mut self, table: FilesMark) -> bool {
+        if self.table.is_some_and(|known| known.version() >= table.version()) {
+            return true; // another search has seen this version
+        }
+        let follows = table.continues(self.table);
+        if follows {
+            self.table = Some(table);
+        }
+        follows
     }
 
     /// Adds names of series that were born since the last update. Returns the births in each partition up to which all
@@ -170,6 +200,12 @@ impl Ready {
         self.built_s
     }
 
+    /// When the index may be built again if names are missing. Building takes a small part of the time, even while an import changes
+    /// the table again and again.
+    pub(super) fn again_from_s(&self) -> u32 {
+        self.built_s + REBUILD_PAUSE_S.max(REBUILD_PART * self.build_took_s)
+    }
+
     pub(super) fn has_merges(&self) -> bool {
         self.runs.plan().is_some()
     }
@@ -181,6 +217,21 @@ impl Ready {
     pub(super) fn replace(&mut self, merge: &Merge, merged: Run) {
         self.runs.replace(merge, merged);
     }
+}
+
+/// The tenant's table, as far as this process has seen it. `None` if there is none, or if it cannot be read, so that what is known
+/// of it stays. This may open the table, and read its log.
+pub(super) fn table_of(context: &Context, tenant: &TenantId) -> Option<FilesMark> {
+    mark_of(&*context.lake.existing(tenant).ok()??)
+}
+
+/// Like [`table_of`], but also `None` if the table is not open: then this process has seen no change of it.
+pub(super) fn open_table_of(context: &Context, tenant: &TenantId) -> Option<FilesMark> {
+    mark_of(&*context.lake.opened(tenant)?)
+}
+
+fn mark_of(table: &Table) -> Option<FilesMark> {
+    table.files().ok().map(|files| files.mark())
 }
 
 /// Names that are being added.
@@ -207,7 +258,7 @@ impl<'a> Adding<'a> {
     }
 
     fn flush_if_full(&mut self, runs: &mut Runs) -> Result<(), Unbuilt> {
-        if self.batch.memory_bytes() >= self.batch_bytes { self.finish(runs) } else { Ok(()) }
+        if self.batch.bytes() >= self.batch_bytes { self.finish(runs) } else { Ok(()) }
     }
 
     fn finish(&mut self, runs: &mut Runs) -> Result<(), Unbuilt> {
