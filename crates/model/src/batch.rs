@@ -241,10 +241,15 @@ impl Batch {
         })
     }
 
+    /// False if further errors are only counted.
+    pub const fn keeps_errors(&self) -> bool {
+        self.refused.len() < Self::REFUSED_KEPT_MAX
+    }
+
     pub fn refuse(&mut self, error: SeriesRefusal, labels: Range<u32>, samples: usize) {
         self.refused_series += 1;
         self.refused_samples += samples as u64;
-        if self.refused.len() < Self::REFUSED_KEPT_MAX {
+        if self.keeps_errors() {
             self.refused.push((error, labels));
         }
     }

@@ -5,6 +5,7 @@
 //! - [`calendar`]: days and dates
 //! - [`clock`]: sources of the current time, real or virtual
 //! - [`damage`]: damaged bytes for tests
+//! - [`excerpt`]: excerpts of what somebody sent
 //! - [`rng`]: a seeded random number generator
 //! - [`skipped`]: reports of skipped tests, and scores
 //! - [`budget`]: memory accounting
@@ -18,6 +19,7 @@ pub mod budget;
 pub mod calendar;
 pub mod clock;
 pub mod damage;
+pub mod excerpt;
 pub mod rng;
 pub mod skipped;
 pub mod telemetry;

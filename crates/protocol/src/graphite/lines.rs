@@ -19,11 +19,12 @@ impl Lines<'_, '_> {
         let (mut rest, mut number) = (text, 0);
         while !rest.is_empty() {
             number += 1;
-            let added = match common_line(rest) {
+            let (line, added) = match common_line(rest) {
                 Some((CommonLine { path, value, seconds }, length)) => {
+                    let line = &rest[..length];
                     rest = &rest[length..];
                     self.points.check_count("lines")?;
-                    self.points.add(path, seconds * 1000, value)
+                    (line, self.points.add(path, seconds * 1000, value))
                 }
                 None => {
                     let end = rest.iter().position(|byte| *byte == b'\n');
@@ -33,13 +34,14 @@ impl Lines<'_, '_> {
                         continue;
                     }
                     self.points.check_count("lines")?;
-                    self.line(line)
+                    (line, self.line(line))
                 }
             };
             match added {
                 Ok(()) => {}
                 Err(Fault::Memory(full)) => return Err(full.into()),
                 Err(Fault::Point(what)) => {
+                    let what = self.points.with_excerpt(what, line.trim_ascii());
                     self.points.batch.refuse(SeriesRefusal::Line { number, what }, 0..0, 1);
                 }
             }

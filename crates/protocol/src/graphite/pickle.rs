@@ -54,6 +54,9 @@ pub enum PickleFault {
     },
 }
 
+/// An excerpt of a refused pickle begins this many bytes before the error.
+const BYTES_BEFORE_FAULT: usize = 32;
+
 #[derive(Debug)]
 pub struct Decoder {
     hasher: SeriesHasher,
@@ -103,7 +106,8 @@ impl crate::Decoder for Decoder {
                 Err(Halt::Memory(full)) => return Err(full.into()),
                 Err(Halt::Refused(error)) => {
                     points.undo(before);
-                    let what = error.to_string();
+                    let sent = &frame[error.offset.saturating_sub(BYTES_BEFORE_FAULT)..];
+                    let what = points.with_excerpt(error.to_string(), sent);
                     points.batch.refuse(SeriesRefusal::Message { number, what }, 0..0, 1);
                 }
             }

@@ -7,13 +7,14 @@ use model::labels::{METRIC_NAME, put_label};
 use model::{Batch, BatchSeries, SeriesBatch, SeriesHasher};
 use std::ops::Range;
 use stdx::budget::{Exhausted, IncrementalReservation};
+use stdx::excerpt::Excerpt;
 
 /// Largest number of bytes that an encoded label takes in addition to its name and value. These are three
 /// tags of one byte each, and three lengths of up to five bytes each.
 const LABEL_OVERHEAD_BYTES: usize = 3 + 3 * 5;
 
-/// The limit on how many characters of an unreadable word are quoted in an error message.
-const SHOWN_CHARS_MAX: usize = 64;
+/// The limit on how much of an unreadable word is quoted in an error message. It leaves room for an excerpt of the line.
+const WORD_BYTES_MAX: usize = 48;
 
 /// The ranges of the path that contain a tag's name and its value.
 pub(super) type Label = (Range<u32>, Range<u32>);
@@ -32,9 +33,7 @@ impl From<Exhausted> for Fault {
 }
 
 pub(super) fn fault(what: &str, word: &[u8], why: &str) -> Fault {
-    let text = String::from_utf8_lossy(&word[..word.len().min(4 * SHOWN_CHARS_MAX)]);
-    let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-    Fault::Point(format!("{what} {shown:?} {why}"))
+    Fault::Point(format!("{what} {} {why}", Excerpt::at_most(WORD_BYTES_MAX, word)))
 }
 
 pub(super) struct Points<'a, 'p> {
@@ -79,6 +78,14 @@ impl Points<'_, '_> {
         floats.series.truncate(mark.series);
         refused.truncate(mark.refused);
         (*refused_series, *refused_samples) = (mark.refused_series, mark.refused_samples);
+    }
+
+    /// Adds an excerpt of what was sent to an error, if the batch keeps the error. Of a flood, it keeps only the first ones.
+    pub(super) fn with_excerpt(&self, what: String, sent: &[u8]) -> String {
+        match self.batch.keeps_errors() && !sent.is_empty() {
+            true => format!("{what}, in {}", Excerpt::of(sent)),
+            false => what,
+        }
     }
 
     /// Fails if the batch has as many points and errors as a request may have. `what` is a plural noun for the message.

@@ -80,6 +80,7 @@ impl crate::Decoder for Decoder {
                 Err(Stop::TooMany(error)) => error.to_string(),
             };
             points.undo(before);
+            let what = points.with_excerpt(what, frame);
             points.batch.refuse(SeriesRefusal::Message { number, what }, 0..0, 1);
         }
         Ok(())
@@ -142,20 +143,23 @@ fn metric(message: Reader<'_>, number: usize, points: &mut Points<'_, '_>) -> Re
         Ok(labels) => points.series(labels, samples),
         Err(fault) => Err(fault),
     };
-    let mut refuse =
-        |what, samples| points.batch.refuse(SeriesRefusal::Point { number, what }, 0..0, samples);
     if not_numbers > 0 && added.is_ok() {
-        refuse("the value is not a number".into(), not_numbers);
+        refuse(points, number, "the value is not a number".into(), name, not_numbers);
     }
     match added {
         Ok(()) => Ok(()),
         Err(Fault::Memory(full)) => Err(Stop::Memory(full)),
         Err(Fault::Point(what)) => {
             points.undo(before);
-            points.batch.refuse(SeriesRefusal::Point { number, what }, 0..0, samples + not_numbers);
+            refuse(points, number, what, name, samples + not_numbers);
             Ok(())
         }
     }
+}
+
+fn refuse(points: &mut Points<'_, '_>, number: usize, what: String, name: &[u8], samples: usize) {
+    let what = points.with_excerpt(what, name);
+    points.batch.refuse(SeriesRefusal::Point { number, what }, 0..0, samples);
 }
 
 fn stop_of(fault: Fault) -> Stop {

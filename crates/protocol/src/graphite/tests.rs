@@ -4,6 +4,7 @@ use crate::{Body, Decoder as _, Encoding};
 use model::LabelsBuilder;
 use model::caps::REQUEST_SERIES_MAX;
 use stdx::budget::Account;
+use stdx::excerpt::EXCERPT_BYTES_MAX;
 
 /// The samples, each with the labels of its series, and the errors.
 pub(super) type Decoded = (Vec<(String, i64, f64)>, Vec<String>);
@@ -55,7 +56,10 @@ fn lines_that_cannot_be_read_are_named_and_the_others_go_on() {
     let check = |line: &str, expected: &str| {
         let (samples, refused) = lines(&format!("first 1 1\n\n{line}\nlast 2 2"));
         assert_eq!(samples.len(), 2, "{line:?}");
-        assert_eq!(refused, [format!("line 3: {expected}")], "{line:?}");
+        let excerpt: String = line.chars().take(EXCERPT_BYTES_MAX).collect();
+        let cut = if line.len() > EXCERPT_BYTES_MAX { "…" } else { "" };
+        assert_eq!(refused, [format!("line 3: {expected}, in \"{excerpt}{cut}\"")], "{line:?}");
+        assert!(refused[0].len() <= 256, "longer than a text in the list of refusals: {refused:?}");
     };
     check("a", "no value");
     check("a one 1", r#"value "one" is not a number"#);
@@ -69,8 +73,19 @@ fn lines_that_cannot_be_read_are_named_and_the_others_go_on() {
     check("a;host 1 1", r#"tag "host" is not of the form name=value"#);
     check("a;=x 1 1", r#"tag "=x" is not of the form name=value"#);
     check("a; 1 1", r#"tag "" is not of the form name=value"#);
-    check(&format!("a {} 1", "é".repeat(200)), &format!("value {:?} is not a number", "é".repeat(64)));
+    check(&format!("a {} 1", "e".repeat(200)), &format!("value \"{}…\" is not a number", "e".repeat(48)));
+    check(
+        &format!("a 1 1 {}", "e".repeat(200)),
+        &format!("unexpected text \"{}…\" after the time", "e".repeat(48)),
+    );
     check(&format!("{} 1 1", "x".repeat(70_000)), "70004 bytes, the limit is 66560");
+}
+
+#[test]
+fn only_the_errors_that_are_kept_have_excerpts() {
+    let refused = lines(&"a\x07b one 1\n".repeat(100)).1;
+    assert_eq!(refused.len(), Batch::REFUSED_KEPT_MAX);
+    assert_eq!(refused[9], r#"line 10: value "one" is not a number, in "a\u{7}b one 1""#);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use axum::extract::State;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +45,8 @@ pub(crate) struct Refused<'a> {
     pub(crate) reason: &'static str,
     /// `None` if the protocol has no answers.
     pub(crate) status: Option<u16>,
-    pub(crate) message: &'a str,
+    /// It is formatted only if it becomes an example.
+    pub(crate) message: fmt::Arguments<'a>,
     /// Labels of one of the refused series. Empty if the request was refused before a series was decoded.
     pub(crate) series: &'a str,
     pub(crate) address: Option<IpAddr>,
@@ -65,7 +67,7 @@ impl Example {
     fn new(refused: &Refused<'_>) -> Self {
         Self {
             status: refused.status,
-            message: beginning(refused.message),
+            message: beginning(&refused.message.to_string()),
             series: beginning(refused.series),
             address: refused.address,
             user_agent: beginning(refused.user_agent),
@@ -245,7 +247,7 @@ mod tests {
 
     fn refused(tenant: Option<TenantId>, series: &str) -> Refused<'_> {
         let address = Some(IpAddr::from(Ipv4Addr::LOCALHOST));
-        let (message, user_agent) = ("too many", "Prometheus/3");
+        let (message, user_agent) = (format_args!("too many"), "Prometheus/3");
         Refused { tenant, reason: "active_series", status: Some(429), message, series, address, user_agent }
     }
 

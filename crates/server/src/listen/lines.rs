@@ -28,6 +28,7 @@ mod framing;
 mod intake;
 mod lanes;
 pub(crate) mod new_series_queue;
+mod senders;
 mod stream;
 mod telemetry;
 mod ticket;

@@ -82,8 +82,8 @@ fn wrong_lines_are_counted_and_the_others_stored() {
     let server = Server::start(options());
     let now_s = now_ms() / 1000;
     let stream = connect(&server);
-    let mut text =
-        format!("good 1 {now_s}\nbad one {now_s}\nold 1 7\n\r\n\n \nalso.good 2 {now_s}\r\n").into_bytes();
+    let mut text = format!("good 1 {now_s}\nbad\x1b one {now_s}\nold 1 7\n\r\n\n \nalso.good 2 {now_s}\r\n")
+        .into_bytes();
     text.extend_from_slice(&vec![b'x'; 300_000]);
     text.extend_from_slice(format!(" 1 {now_s}\nafter.long 1 {now_s}\nunfinished 1 {now_s}").as_bytes());
     (&stream).write_all(&text).unwrap();
@@ -95,10 +95,29 @@ fn wrong_lines_are_counted_and_the_others_stored() {
         assert_eq!(dropped(reason), 1.0, "{reason}");
     }
     let refusals = server.send(&Request::get("/api/v1/refusals")).text();
-    for part in [r#"value \"one\" is not a number"#, r#""reason":"malformed""#, "127.0.0.1", "too old"] {
+    for part in [r#""reason":"malformed""#, "127.0.0.1", "too old"] {
         assert!(refusals.contains(part), "{part} is missing in {refusals}");
     }
-    assert!(server.log_lines("points were dropped").iter().any(|line| line.contains("malformed")));
+    let check = |reason: &str, expected: &str| {
+        let message = example(&server, reason)["message"].to_string();
+        assert!(message.contains(expected), "{expected} is missing in {message}");
+        let logged = server.log_lines("points were dropped");
+        let logged: Vec<_> =
+            logged.iter().filter(|line| line.contains(&format!("reason={reason:?}"))).collect();
+        let log = logged[0];
+        assert!(log.contains(expected) && log.contains("127.0.0.1"), "{expected} is missing in {log}");
+    };
+    let escaped = |text: &str| text.replace('\\', r"\\").replace('"', r#"\""#); // in JSON and in the log
+    check("malformed", &escaped(&format!(r#"value "one" is not a number, in "bad\u{{1b}} one {now_s}""#)));
+    check("too_long", &escaped(&format!(r#"it is skipped, in "{}…""#, "x".repeat(120))));
+    check("unfinished", &escaped(&format!(r#"within a message, in "unfinished 1 {now_s}""#)));
+}
+
+/// The group of a reason in the list of recent refusals.
+pub(crate) fn example(server: &Server, reason: &str) -> serde_json::Value {
+    let listed = server.send(&Request::get("/api/v1/refusals")).json();
+    let groups = listed["data"].as_array().unwrap();
+    groups.iter().find(|group| group["reason"] == reason).cloned().unwrap_or_else(|| panic!("{listed}"))
 }
 
 #[test]
@@ -135,7 +154,11 @@ fn lines_in_an_http_request_are_not_stored() {
     let _ = stream.read(&mut [0; 1]); // until the connection is closed
     assert_eq!(series(&server), 0);
     let refusals = server.send(&Request::get("/api/v1/refusals")).text();
-    assert!(refusals.contains("HTTP request"), "{refusals}");
+    assert!(
+        refusals
+            .contains(r#"HTTP request, and not lines of Graphite; the connection is closed, in \"POST /"#),
+        "{refusals}"
+    );
     // a name may look like a method
     let stream = connect(&server);
     (&stream).write_all(format!("POST 1 {}\n", now_ms() / 1000).as_bytes()).unwrap();
@@ -372,6 +395,8 @@ fn the_first_part_of_a_path_may_be_the_tenant() {
     let dropped =
         |reason| server.metric(&format!(r#"floodmark_graphite_dropped_points_total{{reason="{reason}"}}"#));
     assert_eq!(dropped("malformed"), 2.0);
+    let wrong = example(&server, "malformed")["message"].to_string();
+    assert!(wrong.contains(&format!(r#"in \"no_tenant 1 {now_s}\""#)), "{wrong}");
     assert!(dropped("refused") >= 1.0, "nobody may write to the server's own tenant");
 }
 

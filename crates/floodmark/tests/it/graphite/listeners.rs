@@ -1,6 +1,6 @@
 //! Addresses of Graphite's protocols: go-carbon's messages, tenants of addresses, and carbon's own metrics.
 
-use super::lines::{all_durable, connect_to, options};
+use super::lines::{all_durable, connect_to, example, options};
 use crate::harness::tls::Client;
 use crate::harness::wire::{put_bytes, varint};
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
@@ -67,6 +67,8 @@ fn malformed_messages_of_go_carbon_are_counted() {
     (&stream).write_all(b"load.web1 0.5 1795284000\n").unwrap();
     assert!(!all_durable(&stream));
     assert_eq!(dropped("too_long"), 1.0);
+    let message = example(&server, "too_long")["message"].to_string();
+    assert!(message.contains("load.web1 0.5 1795284000"), "{message}");
 }
 
 /// The addresses of a tenant that the server has logged.

@@ -1,7 +1,7 @@
 //! Programs that send to carbon: Python's pickles, `nc`, relays, collectd and statsd. Tests are skipped without the program
 //! they need.
 
-use super::lines::{all_durable, connect_to, options, series};
+use super::lines::{all_durable, connect_to, example, options, series};
 use crate::harness::programs::{Running, cache, find, free_port};
 use crate::harness::{Options, Server, now_ms, wait_for};
 use std::io::Write;
@@ -92,11 +92,16 @@ fn datagrams_are_stored() {
         let text = format!("datagram.a{i} {i} {now_s}\ndatagram.b{i} {i} {now_s}");
         socket.send_to(text.as_bytes(), address).unwrap();
     }
-    socket.send_to(b"wrong", address).unwrap();
+    // each datagram may have another sender
+    UdpSocket::bind("127.0.0.2:0").unwrap().send_to(b"wrong", address).unwrap();
+    socket.send_to(format!("datagram.a0 0 {now_s}").as_bytes(), address).unwrap();
     wait_for("all datagrams", || (series(&server) == 40).then_some(()));
     assert_eq!(server.value(r#"sum({__name__=~"datagram.*"})"#, now_ms()), Some(380.0));
     let malformed = r#"floodmark_graphite_dropped_points_total{reason="malformed"}"#;
     wait_for("the wrong line", || (server.metric(malformed) == 1.0).then_some(()));
+    let wrong = example(&server, "malformed");
+    assert_eq!(wrong["sender"], "127.0.0.2", "{wrong}");
+    assert!(wrong["message"].as_str().unwrap().ends_with(r#"no value, in "wrong""#), "{wrong}");
 }
 
 /// Starts carbon-c-relay in front of an address, and returns it with its port.

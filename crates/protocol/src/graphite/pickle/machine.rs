@@ -42,8 +42,19 @@ enum Object {
     /// A tuple of a time and a value.
     Sample(Sample),
     Point(Text, Sample),
-    /// A tuple that is neither.
-    Other,
+    /// A tuple that is neither, with the first text in it, which says where it comes from.
+    Other(Option<Text>),
+}
+
+impl Object {
+    /// The path of a point, or the first text of what is not a point.
+    const fn text(&self) -> Option<Text> {
+        match *self {
+            Self::Text(text) | Self::Point(text, _) => Some(text),
+            Self::Other(text) => text,
+            Self::Mark | Self::List | Self::Integer(_) | Self::Float(_) | Self::Sample(_) => None,
+        }
+    }
 }
 
 /// A range of the pickle, or of [`Machine::unescaped`].
@@ -184,7 +195,7 @@ impl Run<'_, '_, '_> {
             }
             op::TUPLE1 => self.tuple(1, "TUPLE1")?,
             op::TUPLE3 => self.tuple(3, "TUPLE3")?,
-            op::EMPTY_TUPLE => self.push(Object::Other)?,
+            op::EMPTY_TUPLE => self.push(Object::Other(None))?,
             op::EMPTY_LIST => self.begin_list(0)?,
             op::LIST => self.list()?,
             op::INT | op::LONG | op::FLOAT => self.written_number(opcode)?,
@@ -360,11 +371,13 @@ impl Run<'_, '_, '_> {
     /// Replaces the top objects by a tuple of them.
     fn tuple(&mut self, count: usize, opcode: &'static str) -> Result<(), Stop> {
         let start = self.machine.stack.len().checked_sub(count).ok_or(PickleFault::Underflow(opcode))?;
-        let tuple = match self.machine.stack[start..] {
-            [Object::Text(path), Object::Sample(sample)] => Object::Point(path, sample),
-            [time, value] => self.sample(time, value).map_or(Object::Other, Object::Sample),
-            _ => Object::Other,
+        let objects = &self.machine.stack[start..];
+        let sample = match *objects {
+            [Object::Text(path), Object::Sample(sample)] => Some(Object::Point(path, sample)),
+            [time, value] => self.sample(time, value).map(Object::Sample),
+            _ => None,
         };
+        let tuple = sample.unwrap_or_else(|| Object::Other(objects.iter().find_map(|object| object.text())));
         self.machine.stack.truncate(start);
         self.push(tuple)
     }
@@ -441,7 +454,8 @@ impl Run<'_, '_, '_> {
     fn add_points(&mut self, objects: Range<usize>) -> Result<(), Stop> {
         for place in objects {
             self.number += 1;
-            let added = match self.machine.stack[place] {
+            let object = self.machine.stack[place];
+            let added = match object {
                 Object::Point(path, Sample { timestamp_ms, value }) => {
                     self.add_point(path, timestamp_ms, value)
                 }
@@ -451,6 +465,8 @@ impl Run<'_, '_, '_> {
                 Ok(()) => {}
                 Err(Fault::Memory(full)) => return Err(full.into()),
                 Err(Fault::Point(what)) => {
+                    let sent = object.text().map_or(&[][..], |text| self.bytes_of(text));
+                    let what = self.points.with_excerpt(what, sent);
                     self.points.batch.refuse(SeriesRefusal::Point { number: self.number, what }, 0..0, 1);
                 }
             }

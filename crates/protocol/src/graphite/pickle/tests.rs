@@ -197,18 +197,20 @@ fn what_is_not_a_point_is_left_out() {
         );
     };
     let form = "not of the form (path, (time, value))";
-    for object in
-        [&b"K\x01"[..], b"U\x01a", b")", b"U\x01a\x85", b"K\x01K\x02\x86", b"U\x01aU\x01bU\x01c\x87"]
-    {
+    for object in [&b"K\x01"[..], b")", b"K\x01K\x02\x86"] {
         check(object, form);
     }
-    check(b"U\x01aK\x01U\x01x\x86\x86", form);
-    check(b"U\x01aU\x01xK\x01\x86\x86", form);
-    check(b"U\x01aK\x01K\x02K\x03\x87\x86", form);
+    let of_a = &format!(r#"{form}, in "a""#);
+    for object in [&b"U\x01a"[..], b"U\x01a\x85", b"U\x01aU\x01bU\x01c\x87", b"K\x01U\x01aK\x01\x86\x86"] {
+        check(object, of_a);
+    }
+    check(b"U\x01aK\x01U\x01x\x86\x86", of_a);
+    check(b"U\x01aU\x01xK\x01\x86\x86", of_a);
+    check(b"U\x01aK\x01K\x02K\x03\x87\x86", of_a);
     check(b"U\x00K\x01K\x02\x86\x86", "no metric name");
-    check(b"U\x03a;bK\x01K\x02\x86\x86", r#"tag "b" is not of the form name=value"#);
-    check(b"U\x01aK\x01G\x7f\xf8\0\0\0\0\0\0\x86\x86", "the value is not a number");
-    check(b"U\x01aG\x7f\xf8\0\0\0\0\0\0K\x01\x86\x86", form);
+    check(b"U\x03a;bK\x01K\x02\x86\x86", r#"tag "b" is not of the form name=value, in "a;b""#);
+    check(b"U\x01aK\x01G\x7f\xf8\0\0\0\0\0\0\x86\x86", r#"the value is not a number, in "a""#);
+    check(b"U\x01aG\x7f\xf8\0\0\0\0\0\0K\x01\x86\x86", of_a);
     // the list itself, in the list
     let (samples, refused) = whole(b"]q\x00(h\x00U\x01zK\x01K\x02\x86\x86e.").unwrap();
     assert_eq!((samples.len(), refused), (1, vec![format!("point 1: {form}")]));
@@ -309,6 +311,9 @@ fn a_refused_frame_leaves_the_others() {
     assert_eq!(samples, [sample("a{}", 1000, 2.0), sample("b{}", 1000, 2.0)]);
     assert_eq!(
         refused,
-        ["message 2: invalid pickle at byte 21: opcode GLOBAL is not allowed in a list of points"]
+        [concat!(
+            "message 2: invalid pickle at byte 21: opcode GLOBAL is not allowed in a list of points, in ",
+            r#""](U\u{1}xK\u{1}K\u{2}\x86\x86U\u{1}yK\u{1}K\u{2}\x86\x86ecos\nsystem\n.""#
+        )]
     );
 }

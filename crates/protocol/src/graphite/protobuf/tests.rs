@@ -54,9 +54,9 @@ fn metrics_are_read_with_their_points() {
         ("not.numbers{}".to_owned(), 2000, 3.0),
     ];
     let refused = [
-        "point 4: the value is not a number",
+        r#"point 4: the value is not a number, in "not.numbers""#,
         "point 5: no metric name",
-        r#"point 6: tag "y" is not of the form name=value"#,
+        r#"point 6: tag "y" is not of the form name=value, in "x;y""#,
     ];
     let (samples, errors) = decoded::<Decoder>(WHOLE, &body).unwrap();
     assert_eq!((samples, errors), (expected.clone(), refused.map(String::from).to_vec()));
@@ -65,7 +65,8 @@ fn metrics_are_read_with_their_points() {
     let frames = [frame(&body), damaged, frame(&encoded(vec![metric("z", &[(1, 2.0)])]))].concat();
     let (samples, errors) = decoded::<Decoder>(Format { has_frames: true, ..WHOLE }, &frames).unwrap();
     assert_eq!(samples, [&expected[..], &[("z{}".to_owned(), 1000, 2.0)]].concat());
-    assert!(errors.last().unwrap().starts_with("message 2: invalid protobuf at byte"), "{errors:?}");
+    let last = errors.last().unwrap();
+    assert!(last.starts_with("message 2: invalid protobuf at byte") && last.contains("a.b"), "{errors:?}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
             tenant: tenant.clone(),
             reason: why.reason,
             status: Some(status.as_u16()),
-            message: &why.message,
+            message: format_args!("{}", why.message),
             series: why.series.as_deref().unwrap_or_default(),
             address: Some(peer.0.ip()),
             user_agent: user_agent.unwrap_or_default(),

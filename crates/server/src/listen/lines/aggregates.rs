@@ -8,6 +8,7 @@ use super::buffer::Body;
 use super::connection::stopped;
 use super::drops::{Drop, Drops, Reason};
 use super::intake::{Intake, Protocol, Source};
+use super::senders::Senders;
 use super::ticket::Tickets;
 use super::writer::{MEMORY_WAIT, Writer};
 use crate::write_path::aggregator::Ended;
@@ -168,8 +169,8 @@ impl Aggregates {
             let memory = gathering.split(encoded.capacity() as u64);
             drop(gathering); // the body may have to wait for long
             let (since, arrived_ms) = (Instant::now(), self.intake.now_ms());
-            let body =
-                Body { bytes: Arc::new(encoded), since, arrived_ms, _memory: memory, _of_datagrams: None };
+            let (bytes, senders) = (Arc::new(encoded), Senders::unknown());
+            let body = Body { bytes, senders, since, arrived_ms, _memory: memory, _of_datagrams: None };
             round.passed_on();
             writer.write(body).await;
             round.are_in_flight(writer.in_flight());
@@ -286,7 +287,7 @@ impl std::ops::Drop for Round {
         let points = next + self.gathered + self.in_flight.iter().sum::<u64>() + left;
         if points > 0 && !std::thread::panicking() {
             let (reason, tenant) = (Reason::Stopping, &self.tenant);
-            let message = "the server stopped before these computed points were durable";
+            let message = format_args!("the server stopped before these computed points were durable");
             drops.add(&Drop { reason, tenant, points, message, series: "", sender: None });
         }
     }

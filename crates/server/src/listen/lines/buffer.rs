@@ -1,9 +1,11 @@
 //! The bytes of a connection that were read and not yet passed on.
 
 use super::framing::{Found, Framing, FramingFault};
+use super::senders::Senders;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::{Account, Exhausted, Reservation};
+use stdx::excerpt::EXCERPT_BYTES_MAX;
 use tokio::time::Instant;
 
 /// A body is passed on when it has this many bytes, even if the time for gathering is not over. It is less for a tenant
@@ -31,6 +33,7 @@ pub(super) struct Body {
     pub(super) bytes: Arc<Vec<u8>>,
     /// When the first of the bytes was read, except those of a message that was unfinished before.
     pub(super) since: Instant,
+    pub(super) senders: Senders,
     /// When the body was complete, in milliseconds since the Unix epoch. It is the time of points without a time.
     pub(super) arrived_ms: i64,
     pub(super) _memory: Reservation,
@@ -64,7 +67,15 @@ pub(super) struct Buffer {
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) body: Option<Body>,
-    pub(super) fault: Option<FramingFault>,
+    pub(super) fault: Option<FaultyMessage>,
+}
+
+/// A message at the end of a buffer that cannot be read.
+#[derive(Debug)]
+pub(super) struct FaultyMessage {
+    pub(super) fault: FramingFault,
+    /// How it begins, for an [`Excerpt`](stdx::excerpt::Excerpt).
+    pub(super) beginning: Box<[u8]>,
 }
 
 impl Buffer {
@@ -137,8 +148,9 @@ impl Buffer {
         self.bytes.len() >= self.bytes_max
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+    /// What was read. After [`Self::take`], it is an unfinished message.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Arrival of the first byte that was read since the last [`Self::take`].
@@ -175,8 +187,14 @@ impl Buffer {
         if end == 0 && fault.is_none() {
             return Taken::default();
         }
-        let unfinished = if fault.is_some() { &[][..] } else { &self.bytes[end..] };
-        let rest = unfinished.to_vec();
+        let unfinished = &self.bytes[end..];
+        let (rest, fault) = match fault {
+            None => (unfinished.to_vec(), None),
+            Some(fault) => {
+                let beginning = unfinished[..unfinished.len().min(EXCERPT_BYTES_MAX + 1)].into();
+                (Vec::new(), Some(FaultyMessage { fault, beginning }))
+            }
+        };
         let rest_memory = match &mut self.memory {
             Some(memory) if !rest.is_empty() => Some(memory.split(rest.capacity() as u64)),
             _ => None,
@@ -191,6 +209,7 @@ impl Buffer {
         self.next_bytes = bytes.len();
         let body = memory.filter(|_| !bytes.is_empty()).map(|memory| Body {
             bytes: Arc::new(bytes),
+            senders: Senders::unknown(),
             since,
             arrived_ms: now_ms,
             _memory: memory,

@@ -6,7 +6,7 @@
 //!
 //! A few bodies may be in flight at a time. At the limit, nothing is read. An idle connection has no buffer.
 
-use super::buffer::{Buffer, Taken};
+use super::buffer::{Buffer, FaultyMessage, Taken};
 use super::drops::{Drop, Reason};
 use super::framing::{Framing, FramingFault};
 use super::intake::{Intake, Protocol, Source};
@@ -22,6 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Exhausted;
+use stdx::excerpt::Excerpt;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -218,29 +219,7 @@ impl Connection {
         let intake = &self.shared.intake;
         self.buffer.set_body_bytes(intake.body_bytes(&self.shared.principal.tenant));
         let Taken { body, fault } = self.buffer.take(intake.now_ms());
-        let goes_on = match fault {
-            None => true,
-            Some(FramingFault::LongLine) => {
-                self.drop_one(Reason::TooLong, "a line is longer than any series can be; it is skipped");
-                true
-            }
-            Some(FramingFault::LongFrame) => {
-                self.drop_one(
-                    Reason::TooLong,
-                    "a frame is longer than 1 MiB, or this is not a frame (lines belong to another port); the connection is closed",
-                );
-                self.writer.source.ticket.lost();
-                false
-            }
-            Some(FramingFault::Http) => {
-                self.drop_one(
-                    Reason::Malformed,
-                    "this is an HTTP request, and not lines of Graphite; the connection is closed",
-                );
-                self.writer.source.ticket.lost();
-                false
-            }
-        };
+        let goes_on = fault.is_none_or(|message| self.faulty(&message));
         if let Some(body) = body {
             self.unfinished.prove();
             let began = Instant::now();
@@ -250,7 +229,31 @@ impl Connection {
         goes_on
     }
 
-    fn drop_one(&self, reason: Reason, message: &str) {
+    /// Counts a message that cannot be read. Returns false if what follows it cannot be read either.
+    fn faulty(&self, FaultyMessage { fault, beginning }: &FaultyMessage) -> bool {
+        let (reason, why) = match fault {
+            FramingFault::LongLine => {
+                (Reason::TooLong, "a line is longer than any series can be; it is skipped")
+            }
+            FramingFault::LongFrame => (
+                Reason::TooLong,
+                "a frame is longer than 1 MiB, or this is not a frame (lines belong to another port); the connection is closed",
+            ),
+            FramingFault::Http => (
+                Reason::Malformed,
+                "this is an HTTP request, and not lines of Graphite; the connection is closed",
+            ),
+        };
+        self.drop_one(reason, why, beginning);
+        let goes_on = *fault == FramingFault::LongLine;
+        if !goes_on {
+            self.writer.source.ticket.lost();
+        }
+        goes_on
+    }
+
+    fn drop_one(&self, reason: Reason, why: &str, sent: &[u8]) {
+        let message = format_args!("{why}, in {}", Excerpt::of(sent));
         let Source { principal, sender, .. } = &self.writer.source;
         let (tenant, sender) = (&principal.tenant, *sender);
         self.shared.intake.drops.add(&Drop { reason, tenant, points: 1, message, series: "", sender });
@@ -258,8 +261,8 @@ impl Connection {
 
     async fn end(mut self, stream: Stream) {
         self.pass_on().await;
-        if !self.buffer.is_empty() {
-            self.drop_one(Reason::Unfinished, "the connection ended within a message");
+        if !self.buffer.bytes().is_empty() {
+            self.drop_one(Reason::Unfinished, "the connection ended within a message", self.buffer.bytes());
         }
         self.writer.settled_all().await;
         let Self { tickets, writer, has_ended, .. } = self;

@@ -14,6 +14,7 @@ use crate::refusal::Refusal;
 use crate::write_path::known::{NewSamples, WaitingSeries};
 use crate::write_path::{self, Unwritten, write_counted};
 use model::{ErrorKind, Principal, TenantId};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -72,7 +73,8 @@ impl Creation {
         let weight = settings.of(tenant).share_weight as u64;
         let (pushed, dropped) = self.queue.push(tenant, weight, (new, expected), ticket, now);
         if let Some(Dropped { points, series }) = dropped {
-            let message = "the queue of new series is full; raise new_series_per_second or --memory";
+            let message =
+                format_args!("the queue of new series is full; raise new_series_per_second or --memory");
             let reason = Reason::NewSeriesQueue;
             self.drops.add(&Drop { reason, tenant, points, message, series: &series, sender: *sender });
         }
@@ -200,10 +202,11 @@ impl Creation {
                             [] => Reason::Invalid,
                             _ => Reason::NewSeriesLimit,
                         };
-                        let example = outcome.errors.first();
-                        let (message, series) =
-                            example.map(|(e, s)| (e.to_string(), s.clone())).unwrap_or_default();
-                        self.lost(principal, chunk, reason, outcome.refused_samples, &message, &series);
+                        let (message, series) = match outcome.errors.first() {
+                            Some((error, series)) => (error as &dyn Display, series.as_str()),
+                            None => (&"" as &dyn Display, ""),
+                        };
+                        self.lost(principal, chunk, reason, outcome.refused_samples, message, series);
                     }
                     return was_refused;
                 }
@@ -223,7 +226,7 @@ impl Creation {
                         _ => Reason::Refused,
                     };
                     let series = refusal.series.as_deref().unwrap_or_default();
-                    self.lost(principal, chunk, reason, *points, refusal.cause(), series);
+                    self.lost(principal, chunk, reason, *points, &refusal.cause(), series);
                     return was_refused;
                 }
             }
@@ -236,11 +239,11 @@ impl Creation {
         chunk: &Chunk,
         reason: Reason,
         points: u64,
-        message: &str,
+        message: &dyn Display,
         series: &str,
     ) {
         chunk.lost();
-        let (tenant, sender) = (&principal.tenant, chunk.main_sender());
+        let (tenant, sender, message) = (&principal.tenant, chunk.main_sender(), format_args!("{message}"));
         self.drops.add(&Drop { reason, tenant, points, message, series, sender });
     }
 }
@@ -257,7 +260,7 @@ impl std::ops::Drop for BeingWritten<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let message = "writing them failed; the log has the error";
-            self.creation.lost(self.principal, &self.chunk, Reason::Refused, self.points, message, "");
+            self.creation.lost(self.principal, &self.chunk, Reason::Refused, self.points, &message, "");
         }
     }
 }

@@ -15,8 +15,10 @@ use super::buffer::{BODY_BYTES, Body};
 use super::connection::{Shared, stopped};
 use super::drops::{Drop, Reason};
 use super::intake::{Protocol, Source, messages};
+use super::senders::Senders;
 use super::ticket::Tickets;
 use super::writer::Writer;
+use crate::listen::Peer;
 use crate::write_path::Origin;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -45,6 +47,7 @@ const READS_MAX: usize = 128;
 /// Datagrams that are gathered.
 struct Gathered {
     bytes: Vec<u8>,
+    senders: Senders,
     memory: Reservation,
     of_datagrams: Reservation,
     since: Option<Instant>,
@@ -53,9 +56,10 @@ struct Gathered {
 impl Gathered {
     /// Begins with little memory, because there may be many sockets that receive little.
     fn begin(of_tenant: &Account, of_datagrams: &Account) -> Result<Self, Exhausted> {
-        let memory = of_tenant.reserve(FIRST_BYTES as u64)?;
-        let of_datagrams = of_datagrams.reserve(FIRST_BYTES as u64)?;
-        Ok(Self { bytes: Vec::with_capacity(FIRST_BYTES), memory, of_datagrams, since: None })
+        let reserved = (FIRST_BYTES + Senders::BYTES_MAX) as u64;
+        let (memory, of_datagrams) = (of_tenant.reserve(reserved)?, of_datagrams.reserve(reserved)?);
+        let (bytes, senders) = (Vec::with_capacity(FIRST_BYTES), Senders::unknown());
+        Ok(Self { bytes, senders, memory, of_datagrams, since: None })
     }
 
     /// Makes room for a datagram and the end of its last line.
@@ -71,10 +75,11 @@ impl Gathered {
     }
 
     fn reserve(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        self.memory.resize(bytes as u64)?;
-        let reserved = self.of_datagrams.resize(bytes as u64);
+        let with_senders = |bytes: usize| (bytes + Senders::BYTES_MAX) as u64;
+        self.memory.resize(with_senders(bytes))?;
+        let reserved = self.of_datagrams.resize(with_senders(bytes));
         if reserved.is_err() {
-            self.memory.resize(self.bytes.capacity() as u64)?;
+            self.memory.resize(with_senders(self.bytes.capacity()))?;
         }
         reserved
     }
@@ -82,7 +87,7 @@ impl Gathered {
     /// Gives back what the bytes do not need, because they may have to wait for long.
     fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
-        let kept_bytes = self.bytes.capacity() as u64;
+        let kept_bytes = (self.bytes.capacity() + self.senders.memory_bytes()) as u64;
         for memory in [&mut self.memory, &mut self.of_datagrams] {
             drop(memory.split(memory.bytes().saturating_sub(kept_bytes)));
         }
@@ -103,7 +108,7 @@ pub(super) async fn serve(
         principal: shared.principal.clone(),
         has_many_tenants: shared.has_many_tenants,
         is_in_lane: false,
-        sender: None, // a body has datagrams of many senders
+        sender: None, // each body knows its senders
         ticket: tickets.ticket().clone(),
         origin: Origin::Sender,
     };
@@ -159,13 +164,15 @@ fn read(
         if gathered.bytes.len() >= BODY_BYTES || gathered.make_room().is_err() {
             return true;
         }
-        let Gathered { bytes, since, .. } = gathered;
+        let Gathered { bytes, senders, since, .. } = gathered;
+        let start = bytes.len();
         match socket.try_recv_buf_from(bytes) {
-            Ok((length, _)) => {
+            Ok((length, sender)) => {
                 intake.metrics.bytes.add(length as u64);
                 if bytes.last().is_some_and(|last| *last != b'\n') {
                     bytes.push(b'\n'); // the end of a datagram ends its last line
                 }
+                senders.add(start, Peer::new(sender).0.ip());
                 since.get_or_insert_with(Instant::now);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
@@ -178,14 +185,15 @@ fn read(
 fn pass_on(gathered: Option<Gathered>, queue: &mpsc::Sender<Body>, source: &Source, shared: &Shared) {
     let Some(mut gathered @ Gathered { since: Some(since), .. }) = gathered else { return };
     gathered.shrink();
-    let Gathered { bytes, memory, of_datagrams, .. } = gathered;
+    let Gathered { bytes, senders, memory, of_datagrams, .. } = gathered;
     let (bytes, arrived_ms) = (Arc::new(bytes), shared.intake.now_ms());
-    let body = Body { bytes, since, arrived_ms, _memory: memory, _of_datagrams: Some(of_datagrams) };
+    let body = Body { bytes, senders, since, arrived_ms, _memory: memory, _of_datagrams: Some(of_datagrams) };
     let Err(full) = queue.try_send(body) else { return };
-    let (points, tenant) = (messages(Protocol::Lines, &full.into_inner().bytes), &source.principal.tenant);
-    let message = "datagrams arrive faster than their points can be stored";
-    let reason = Reason::DatagramQueue;
-    shared.intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender: None });
+    let body = full.into_inner();
+    let (points, tenant) = (messages(Protocol::Lines, &body.bytes), &source.principal.tenant);
+    let message = format_args!("datagrams arrive faster than their points can be stored");
+    let (reason, sender) = (Reason::DatagramQueue, body.senders.only());
+    shared.intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender });
 }
 
 async fn write(mut waiting: mpsc::Receiver<Body>, mut writer: Writer) {

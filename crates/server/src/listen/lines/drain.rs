@@ -56,7 +56,7 @@ impl Drain {
             tracing::warn!(seconds, "stopping before all points of known series are durable");
         }
         for (tenant, points) in creation.drain(deadline).await {
-            let message = "the server stopped before the series of these points were created";
+            let message = format_args!("the server stopped before the series of these points were created");
             let reason = Reason::Stopping;
             drops.add(&Drop { reason, tenant: &tenant, points, message, series: "", sender: None });
         }

@@ -5,6 +5,7 @@ use crate::http::recent_refusals::{RecentRefusals, Refused};
 use crate::query_source;
 use model::TenantId;
 use parking_lot::Mutex;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,8 +75,8 @@ pub(super) struct Drop<'a> {
     pub(super) reason: Reason,
     pub(super) tenant: &'a TenantId,
     pub(super) points: u64,
-    /// Says what is wrong, or what would help.
-    pub(super) message: &'a str,
+    /// Says what is wrong, with an excerpt of what cannot be read, or what would help. It is formatted only if it is kept or logged.
+    pub(super) message: fmt::Arguments<'a>,
     /// Labels of one of the series, or empty.
     pub(super) series: &'a str,
     pub(super) sender: Option<IpAddr>,
@@ -131,6 +132,6 @@ impl Drops {
         };
         let sender = sender.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
         let reason = reason.name();
-        tracing::info!(reason, points = since_last, %tenant, sender, series, why = message, "points were dropped");
+        tracing::info!(reason, points = since_last, %tenant, sender, series, why = message.to_string(), "points were dropped");
     }
 }

@@ -23,8 +23,9 @@ use crate::refusal::Refusal;
 use crate::write_path::aggregator::GivenBack;
 use crate::write_path::known::{Begun, BodyStream, Earlier, Later, NewSamples, Sent, Times, send};
 use crate::write_path::{self, Decoders, Origin, Unwritten};
-use model::{ErrorKind, Principal, TenantId};
+use model::{ErrorKind, Principal, SeriesRefusal, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -266,7 +267,8 @@ impl Intake {
                     tokio::time::sleep(wait).await;
                 }
                 Next::GiveUp => {
-                    self.refused(source, messages(source.protocol, &body.bytes), &refusal);
+                    let sender = body.senders.only();
+                    self.refused(source, sender, messages(source.protocol, &body.bytes), &refusal);
                     return late;
                 }
             }
@@ -299,7 +301,7 @@ impl Intake {
         self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
         self.metrics.points.add(outcome.samples);
         let given_back = write_path::count(&self.context, &source.principal, &mut outcome).await;
-        self.left_out(source, &outcome);
+        self.left_out(source, Some(body), &outcome);
         match given_back {
             Some(given_back) => self.store_given_back(source, &given_back).await,
             None => Late::None,
@@ -311,7 +313,7 @@ impl Intake {
     /// a tenant above its limits.
     async fn store_given_back(&self, source: &Source, given_back: &GivenBack) -> Late {
         if given_back.lost > 0 {
-            self.refused(source, given_back.lost, &given_back.refusal());
+            self.refused(source, None, given_back.lost, &given_back.refusal());
         }
         let refusal = loop {
             match given_back.store(&self.context, &source.principal).await {
@@ -319,7 +321,7 @@ impl Intake {
                     self.metrics.points.add(outcome.samples);
                     if outcome.refused_samples > 0 {
                         source.ticket.lost();
-                        self.left_out(source, &outcome);
+                        self.left_out(source, None, &outcome);
                     }
                     return Late::Stored;
                 }
@@ -341,7 +343,7 @@ impl Intake {
                 }
             }
         };
-        self.refused(source, given_back.points(), &refusal);
+        self.refused(source, None, given_back.points(), &refusal);
         Late::Stored // perhaps some of them
     }
 
@@ -360,8 +362,8 @@ impl Intake {
         true
     }
 
-    /// Counts points that cannot be stored because of what they are.
-    fn left_out(&self, source: &Source, outcome: &Outcome) {
+    /// Counts points that cannot be stored because of what they are. `body` had these points.
+    fn left_out(&self, source: &Source, body: Option<&Body>, outcome: &Outcome) {
         let Source { principal: Principal { tenant, .. }, sender, .. } = source;
         let other = outcome.refused_samples - outcome.unreadable_samples;
         let reason = if outcome.postponed.is_empty() { Reason::Invalid } else { Reason::NewSeriesLimit };
@@ -371,25 +373,28 @@ impl Intake {
             }
             let example =
                 outcome.errors.iter().find(|(e, _)| e.is_unreadable() == (reason == Reason::Malformed));
-            let (message, series) =
-                example.map_or_else(Default::default, |(e, series)| (e.to_string(), series.clone()));
-            self.drops.add(&Drop {
-                reason,
-                tenant,
-                points,
-                message: &message,
-                series: &series,
-                sender: *sender,
-            });
+            let (message, series) = match example {
+                Some((error, series)) => (error as &dyn Display, series.as_str()),
+                None => (&"" as &dyn Display, ""),
+            };
+            let of_body = || match (body?, example) {
+                (body, Some((SeriesRefusal::Line { number, .. }, _))) => {
+                    body.senders.of_line(*number, &body.bytes)
+                }
+                (body, _) => body.senders.only(),
+            };
+            let (message, sender) = (format_args!("{message}"), sender.or_else(of_body));
+            self.drops.add(&Drop { reason, tenant, points, message, series, sender });
         }
     }
 
-    fn refused(&self, source: &Source, points: u64, refusal: &Refusal) {
+    fn refused(&self, source: &Source, of_body: Option<IpAddr>, points: u64, refusal: &Refusal) {
         source.ticket.lost();
         let reason = if refusal.reason == "stopping" { Reason::Stopping } else { Reason::Refused };
-        let Source { principal: Principal { tenant, .. }, sender, .. } = source;
+        let (tenant, sender) = (&source.principal.tenant, source.sender.or(of_body));
         let series = refusal.series.as_deref().unwrap_or_default();
-        self.drops.add(&Drop { reason, tenant, points, message: refusal.cause(), series, sender: *sender });
+        let message = format_args!("{}", refusal.cause());
+        self.drops.add(&Drop { reason, tenant, points, message, series, sender });
     }
 }
 
@@ -421,7 +426,7 @@ mod tests {
     use super::*;
     use crate::partition::submission::{NewPart, NewSeries};
     use admission::{Postponed, RateLimited, WriteRefusal};
-    use model::{Labels, SeriesKey, SeriesRefusal, Values};
+    use model::{Labels, SeriesKey, Values};
     use stdx::budget::Exhausted;
 
     fn new_samples(samples: &[(u64, &[i64])]) -> NewSamples {

@@ -147,8 +147,9 @@ fn reserve(account: &Account, bytes: u64) -> Result<Reservation, Exhausted> {
 fn drop_body(intake: &Intake, source: &Source, body: &Body) {
     source.ticket.lost();
     let (reason, points) = (Reason::RulesQueue, messages(source.protocol, &body.bytes));
-    let message = "the rules for the tenant take long, and too many of its points wait for them";
-    let (tenant, sender) = (&source.principal.tenant, source.sender);
+    let message =
+        format_args!("the rules for the tenant take long, and too many of its points wait for them");
+    let (tenant, sender) = (&source.principal.tenant, source.sender.or_else(|| body.senders.only()));
     intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender });
 }
 
@@ -168,7 +169,8 @@ impl End {
         let protocol = source.protocol;
         let lost = Box::new(move |points| {
             source.ticket.lost();
-            let (reason, message) = (Reason::Refused, "writing them failed; the log has the error");
+            let (reason, message) =
+                (Reason::Refused, format_args!("writing them failed; the log has the error"));
             let (tenant, sender) = (&source.principal.tenant, source.sender);
             intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender });
         });
@@ -186,6 +188,7 @@ impl std::ops::Drop for End {
 
 #[cfg(test)]
 mod tests {
+    use super::super::senders::Senders;
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -209,6 +212,7 @@ mod tests {
         let account = Account::new("unwritten", 1000);
         let body = |lines: &str| Body {
             bytes: Arc::new(lines.as_bytes().to_vec()),
+            senders: Senders::unknown(),
             since: tokio::time::Instant::now(),
             arrived_ms: 0,
             _memory: account.reserve(10).unwrap(),

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Reservation;
+use stdx::excerpt::Excerpt;
 use tokio::task::JoinHandle;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep};
@@ -172,11 +173,13 @@ impl Writer {
         if !self.source.has_many_tenants {
             return self.write_in_order(self.source.clone(), body, Attempts::default()).await;
         }
-        let Body { bytes, since, arrived_ms, _memory: mut held, _of_datagrams: mut of_datagrams } = body;
+        let Body { bytes, senders, since, arrived_ms, _memory: mut held, _of_datagrams: mut of_datagrams } =
+            body;
+        let senders = senders.in_any_order();
         // gives back the buffer's spare memory, which the copies of the lines may need
         drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
-        let (mut rest, mut wrong) = (&bytes[..], 0);
+        let (mut rest, mut wrong) = (&bytes[..], Wrong::default());
         while !rest.is_empty() {
             let (mut some, mut memory) = self.room(rest).await;
             rest = &rest[some.len()..];
@@ -189,18 +192,23 @@ impl Writer {
                     let memory = memory.split(lines.len() as u64);
                     let part = of_datagrams.as_mut().map(|of| of.split(of.bytes().min(lines.len() as u64)));
                     let bytes = Arc::new(lines);
-                    let body = Body { bytes, since, arrived_ms, _memory: memory, _of_datagrams: part };
+                    let senders = senders.clone();
+                    let body =
+                        Body { bytes, senders, since, arrived_ms, _memory: memory, _of_datagrams: part };
                     if let Some(body) = self.lanes.push(&self.intake, &source, body) {
                         self.write_for(source, body).await;
                     }
                 }
             }
         }
-        if wrong > 0 {
+        if let Wrong { lines: points @ 1.., first } = wrong {
             let Source { principal: Principal { tenant, .. }, sender, .. } = &self.source;
-            let message = "the path does not begin with the name of a tenant and a dot (setting graphite_tenant_from_path)";
-            let (reason, sender) = (Reason::Malformed, *sender);
-            self.intake.drops.add(&Drop { reason, tenant, points: wrong, message, series: "", sender });
+            let (reason, sender) = (Reason::Malformed, sender.or_else(|| senders.only()));
+            let first = Excerpt::of(first);
+            let message = format_args!(
+                "the path does not begin with the name of a tenant and a dot (setting graphite_tenant_from_path), in {first}"
+            );
+            self.intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender });
         }
     }
 
@@ -339,9 +347,29 @@ fn first_half(lines: &[u8]) -> Option<&[u8]> {
     Some(&lines[..=last]).filter(|half| half.len() < lines.len())
 }
 
-/// Divides lines by tenants. Stops early, at a line of a further tenant, only if there is no memory for more tenants. Adds the
-/// number of lines without a tenant to `wrong`. `memory` must have room for the lines and for a tenant.
-fn divide(rest: &mut &[u8], wrong: &mut u64, memory: &mut Reservation) -> Vec<(TenantId, Lines)> {
+/// Lines that do not name a tenant.
+#[derive(Debug, Default, Clone, Copy)]
+struct Wrong<'a> {
+    lines: u64,
+    first: &'a [u8],
+}
+
+impl<'a> Wrong<'a> {
+    fn add(&mut self, line: &'a [u8]) {
+        if self.lines == 0 {
+            self.first = line.trim_ascii();
+        }
+        self.lines += 1;
+    }
+}
+
+/// Divides lines by tenants. Stops early, at a line of a further tenant, only if there is no memory for more tenants. Adds
+/// lines without a tenant to `wrong`. `memory` must have room for the lines and for a tenant.
+fn divide<'a>(
+    rest: &mut &'a [u8],
+    wrong: &mut Wrong<'a>,
+    memory: &mut Reservation,
+) -> Vec<(TenantId, Lines)> {
     let mut by_name: BTreeMap<&[u8], (TenantId, Lines)> = BTreeMap::new();
     let bytes = *rest;
     let room = memory.bytes() as usize - GROWTH * bytes.len();
@@ -361,10 +389,12 @@ fn divide(rest: &mut &[u8], wrong: &mut u64, memory: &mut Reservation) -> Vec<(T
                         }
                         by_name.insert(name, (tenant, text.to_vec()));
                     }
-                    None => *wrong += u64::from(line.ends_with(b"\n")),
+                    None if line.ends_with(b"\n") => wrong.add(line),
+                    None => {}
                 },
             },
-            None => *wrong += u64::from(!line.trim_ascii().is_empty()),
+            None if line.trim_ascii().is_empty() => {}
+            None => wrong.add(line),
         }
         *rest = &rest[line.len()..];
     }
