@@ -26,7 +26,7 @@ use anyhow::Context;
 use intake::{Intake, Tally};
 use progress::Progress;
 use serde_json::{Value, json};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use target::{Committed, Target};
@@ -47,9 +47,12 @@ struct Report {
 /// The result is always true, because any failure is returned as an error.
 pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     let runtime = runtime()?;
-    let target = Target::open(&args.place, &runtime)?;
     let sources = find(&args)?;
     anyhow::ensure!(!sources.is_empty(), "there is nothing to import at the given paths");
+    for path in &sources {
+        fs::metadata(path).with_context(|| format!("cannot import {}", path.display()))?;
+    }
+    let target = Target::open(&args.place, &runtime)?; // may create a data directory
     let mut reports = Vec::with_capacity(sources.len());
     for (i, path) in sources.iter().enumerate() {
         let label = format!("[{}/{}] {}", i + 1, sources.len(), path.display());

@@ -15,6 +15,7 @@ use crate::settings::partitions_default;
 use journal::Disk;
 use journal::disk::{self, Access, DiskFile, Os};
 use serde::{Deserialize, Serialize};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,6 +50,12 @@ pub enum DataDirError {
         path: PathBuf,
         source: io::Error,
     },
+    #[error(
+        "{} is not a data directory: {reason} (--data-dir, setting data_dir); an import creates one only in an existing directory, \
+         and only if it is missing or empty",
+        path.display()
+    )]
+    NotOne { path: PathBuf, reason: String },
     /// The identity file is damaged, or was written by a later version.
     #[error("{}: {reason}", path.display())]
     Identity {
@@ -116,18 +123,53 @@ impl DataDir {
     }
 }
 
-/// Returns the seed with which a data directory hashes series, for other programs that write its tables. Creates the
-/// directory if it does not exist.
-pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
+/// For programs that write the tables of a data directory besides the server.
+#[derive(Debug, Clone, Copy)]
+pub struct SeriesSeed {
+    /// With it, the hashes of series are computed.
+    pub seed: u64,
+    /// True if there was no data directory, so that an empty one was created.
+    pub is_new: bool,
+}
+
+/// Reads the seed of a data directory. Creates the directory if it is missing or empty. Fails if the directory above it is
+/// missing too, or if it has other files, because the path is probably wrong then.
+pub fn series_seed(path: &Path) -> Result<SeriesSeed, DataDirError> {
     let identity = path.join("identity.json");
     if let Ok(bytes) = disk::read(&Os, &identity) {
         let identity =
             Identity::parse(&bytes).map_err(|reason| DataDirError::Identity { path: identity, reason })?;
-        return Ok(identity.seed);
+        return Ok(SeriesSeed { seed: identity.seed, is_new: false });
     }
+    check_room(path)?;
     let seed = stdx::rng::Rng::fresh_seed();
     let partitions = partitions_default(machine::cores());
-    Ok(DataDir::open(Arc::new(Os), path, partitions, seed)?.identity.seed)
+    let seed = DataDir::open(Arc::new(Os), path, partitions, seed)?.identity.seed;
+    Ok(SeriesSeed { seed, is_new: true })
+}
+
+/// Fails if a data directory should not be created at `path`.
+fn check_room(path: &Path) -> Result<(), DataDirError> {
+    /// What may be there without an identity: the lock, if its first process was killed, a journal, for which [`DataDir::open`]
+    /// has an error of its own, and what some file systems have.
+    const HARMLESS: [&str; 3] = ["LOCK", "journal", "lost+found"];
+    let not_one = |reason| DataDirError::NotOne { path: path.into(), reason };
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let above = path.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
+            return match above.is_dir() {
+                true => Ok(()),
+                false => Err(not_one(format!("{} does not exist either", above.display()))),
+            };
+        }
+        Err(source) => return Err(DataDirError::Io { path: path.into(), source }),
+    };
+    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
+    match names.into_iter().find(|name| HARMLESS.iter().all(|harmless| name != harmless)) {
+        Some(name) => Err(not_one(format!("it has {}, but no identity.json", name.display()))),
+        None => Ok(()),
+    }
 }
 
 impl Identity {
@@ -166,7 +208,6 @@ mod hex_u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     fn open(dir: &tempfile::TempDir, partitions: usize, seed: u64) -> Result<DataDir, DataDirError> {
         DataDir::open(Arc::new(Os), dir.path(), partitions, seed)
@@ -183,6 +224,25 @@ mod tests {
         drop(again);
         fs::write(dir.path().join("identity.json"), "{}").unwrap();
         assert!(matches!(open(&dir, 3, 1), Err(DataDirError::Identity { .. })));
+    }
+
+    #[test]
+    fn imports_create_a_data_directory_only_where_it_may_be_meant() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("empty/lost+found")).unwrap();
+        fs::create_dir_all(at("other/photos")).unwrap();
+        let check = |name: &str, expected: &str| {
+            let error = series_seed(&at(name)).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("--data-dir"), "{error}");
+        };
+        check("missing/data", "missing does not exist either");
+        check("other", "it has photos, but no identity.json");
+        assert!(!at("missing").exists() && !at("other/LOCK").exists());
+        for name in ["empty", "data"] {
+            let (first, again) = (series_seed(&at(name)).unwrap(), series_seed(&at(name)).unwrap());
+            assert_eq!((first.is_new, again.is_new, first.seed == again.seed), (true, false, true), "{name}");
+        }
     }
 
     #[test]

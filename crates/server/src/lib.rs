@@ -58,7 +58,7 @@ mod watched;
 mod world;
 mod write_path;
 
-pub use datadir::{DataDirError, series_seed};
+pub use datadir::{DataDirError, SeriesSeed, series_seed};
 pub use graphite_rules::RuleFiles;
 pub use heap::{Allocator, HeapStatistics};
 pub use ingest_rules::IngestRulesFile;

@@ -6,10 +6,11 @@
 use super::intake::Finished;
 use crate::cli::serve;
 use crate::cli::transfer::PlaceArgs;
+use crate::output::note;
 use anyhow::{Context, bail};
 use model::{SeriesHasher, TenantId};
-use server::RuleFiles;
 use server::settings::{Settings, TablesUrl};
+use server::{RuleFiles, SeriesSeed};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -99,7 +100,11 @@ pub(crate) struct Committed {
 impl Target {
     pub(crate) fn open(args: &PlaceArgs, runtime: &Runtime) -> anyhow::Result<Self> {
         let place = Place::of(args)?;
-        let seed = server::series_seed(&place.data_dir)?;
+        let SeriesSeed { seed, is_new } = server::series_seed(&place.data_dir)?;
+        if is_new {
+            let data_dir = place.data_dir.display();
+            note(format_args!("floodmark: there was no data directory at {data_dir}; a new one was created"));
+        }
         let table = Table::open_or_create(&METRICS, place.location(runtime)?)?;
         Ok(Self { table, hasher: SeriesHasher::new(seed), scratch_dir: place.data_dir })
     }

@@ -112,7 +112,7 @@ fn more_sorted_days_than_the_sorted_lane_holds() {
 fn lines_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lines");
-    std::fs::write(&path, "a\nbb\n\nccc").unwrap();
+    fs::write(&path, "a\nbb\n\nccc").unwrap();
     let mut lines = Lines::open(&path, 3).unwrap();
     let mut all = Vec::new();
     while let Some(line) = lines.next().unwrap() {

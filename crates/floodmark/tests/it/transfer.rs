@@ -323,6 +323,35 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     drop(server);
 }
 
+/// A path with a typing error must not become a data directory that no server reads.
+#[test]
+fn imports_and_exports_do_not_create_directories_for_wrong_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("lines"), "a 1 1795176000000\n").unwrap();
+    let import = |source: &str, data: &str| {
+        run(&["import", "prometheus", text(&at(source)), "--data-dir", text(&at(data)), "-q"])
+    };
+    let check = |output: Output, expected: &str| {
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{expected} is missing in {said}");
+    };
+    check(import("no-lines", "data"), "cannot import");
+    check(import("lines", "typo/data"), "typo does not exist either");
+    check(import("lines", ""), "it has lines, but no identity.json");
+    check(run(&["export", "jsonl", "--data-dir", text(&at("typo"))]), "--data-dir");
+    check(run(&["inspect", "table", "--data-dir", text(&at("typo"))]), "--data-dir");
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["lines"]);
+    for is_new in [true, false] {
+        let output = import("lines", "data");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains("there was no data directory at"), is_new, "{said}");
+    }
+}
+
 /// The server and the import find the tables because they read the same configuration. The server then sees
 /// what the import commits.
 #[test]
