@@ -3,7 +3,7 @@
 use super::Ask;
 use crate::import::Place;
 use crate::whisper_paths::WhisperPath;
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use model::{Labels, LabelsRef, Samples, TimeRange};
 use protocol::whisper::{Archive, Header};
 use query::graphite::label_source::write_name;
@@ -93,13 +93,30 @@ impl Export<'_> {
             Some(path) => {
                 self.written.hashed += u64::from(matches!(path, WhisperPath::Hashed(_)));
                 let (WhisperPath::Named(path) | WhisperPath::Hashed(path)) = path;
-                let shown = self.files.dir.join(&path);
-                self.write_file(&path).with_context(|| format!("cannot write {}", shown.display()))?;
+                self.write_file(&path).map_err(|error| self.explained(error, &path))?;
                 self.written.files += 1;
             }
         }
         self.samples.clear();
         Ok(())
+    }
+
+    fn explained(&self, error: anyhow::Error, path: &Path) -> anyhow::Error {
+        let (dir, written) = (self.files.dir, self.written.files);
+        let failed = format!("cannot write {}", dir.join(path).display());
+        let exists = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        if !error.downcast_ref().is_some_and(exists) {
+            return error.context(failed);
+        }
+        let dir = dir.display();
+        let found = match self.files.count() {
+            Ok(all) => format!("{dir} had {} Whisper files before this export", all.saturating_sub(written)),
+            Err(error) => format!("{dir} cannot be listed ({error})"),
+        };
+        anyhow!(
+            "{failed}: the file exists, and an export overwrites nothing. {found}, which has written {written}. Export into a \
+             new directory, or delete the files that are there"
+        )
     }
 
     fn write_file(&mut self, path: &Path) -> anyhow::Result<()> {
@@ -161,6 +178,21 @@ impl Files<'_> {
         });
         let _ = fs::remove_file(&unfinished); // it has its other name, or the error of writing says more
         named
+    }
+
+    /// Counts the Whisper files that are there, whoever wrote them.
+    fn count(&self) -> io::Result<u64> {
+        let (mut dirs, mut files) = (vec![self.dir.to_path_buf()], 0);
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(dir)? {
+                let (entry, path) = entry.map(|entry| (entry.file_type(), entry.path()))?;
+                match entry?.is_dir() {
+                    true => dirs.push(path),
+                    false => files += u64::from(path.extension().is_some_and(|extension| extension == "wsp")),
+                }
+            }
+        }
+        Ok(files)
     }
 
     /// Makes the names of all files durable.

@@ -249,6 +249,18 @@ fn series_with_tags_are_exported_and_imported() {
     let counted = "7 files, 2 of them named by a hash; left out: 1 series that carbon cannot name";
     assert!(output.status.success() && said.contains(counted), "{said}");
     expected.retain(|labels, _| !labels.contains("a;b"));
+    // what is there is not touched
+    let output = run(&args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let expected_parts = [
+        "the file exists, and an export overwrites nothing",
+        &format!("{} had 7 Whisper files before this export, which has written 0", text(&files)),
+        "Export into a new directory",
+    ];
+    for part in expected_parts {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
 
     // without a list of names, hashes have no names
     let summary = import("whisper", &files, &again);
