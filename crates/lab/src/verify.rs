@@ -27,6 +27,7 @@ use crate::show::progress::Observer;
 use crate::verify::ledger::Ledger;
 use anyhow::{Context, Result};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, StatusCode};
 use job::Job;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -174,6 +175,28 @@ pub async fn verify(
     let checked = report.read_back + report.lost;
     assert_eq!(report.acknowledged, checked, "BUG: some acknowledged samples were never queried");
     Ok(report)
+}
+
+/// Asks for a series that does not exist. Fails if there is no answer by HTTP, or if the target refuses such queries whatever they ask
+/// for. Other errors may be temporary. `prefix` is the path before that of the API.
+pub(crate) async fn try_query(client: &mut Client, prefix: &str, api: ReadApi) -> Result<(), String> {
+    let form = match api {
+        ReadApi::Promql => "query=floodmark_lab%5B1ms%5D&time=0".to_owned(),
+        ReadApi::Render => render::form("floodmark_lab", 0, 60_000),
+    };
+    client.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(promql::QUERY_TYPE));
+    let path = prefix.to_owned() + api_path(api);
+    let answer =
+        client.send(Method::POST, &path, form.into()).await.map_err(|failure| failure.to_string())?;
+    let is_refused = match answer.status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED => true,
+        StatusCode::NOT_FOUND => api == ReadApi::Promql, // of /render, it may mean that the series does not exist
+        _ => false,
+    };
+    match is_refused {
+        true => Err(format!("POST {path}: {} {}", answer.status, answer.text())),
+        false => Ok(()),
+    }
 }
 
 /// Distance of timestamps in the answers of an API, and the API itself.

@@ -8,6 +8,7 @@ use crate::scenario::Scenario;
 use crate::socket::{Killed, Socket};
 use anyhow::{Result, anyhow};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -47,13 +48,33 @@ impl Addresses {
         Ok(this)
     }
 
-    /// Fails if no connection to an address for queries can be made. Nothing is asked.
+    /// For targets without answers: fails if no connection to an address for samples can be made. Nothing is sent.
+    pub(crate) async fn check_write(&self, scenario: &Scenario, tenants: &[Tenant]) -> Result<()> {
+        let mut reached = BTreeSet::new();
+        for tenant in tenants {
+            for (url, endpoint) in scenario.target.write.all().iter().zip(&self.write[tenant.number]) {
+                if reached.insert(endpoint.address()) {
+                    let mut socket = Socket::new(endpoint, self.timeout, self.killed.clone());
+                    socket.connect().await.map_err(|failure| {
+                        let url = tenant.fill(url);
+                        anyhow!(
+                            "the target does not listen at {url} (set another address with --target, --host and --port, or \
+                             target.write of a scenario): {failure}"
+                        )
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if queries to an address cannot succeed: there is no connection, or the target refuses all of them.
     pub(crate) async fn check_read(&self, scenario: &Scenario, tenants: &[Tenant]) -> Result<()> {
         for tenant in tenants {
-            let (mut client, _) = self.reader(tenant)?;
-            client.connect().await.map_err(|failure| {
+            let (mut client, prefix) = self.reader(tenant)?;
+            crate::verify::try_query(&mut client, &prefix, scenario.read_api()).await.map_err(|why| {
                 let url = tenant.fill(&read_url(scenario));
-                anyhow!("cannot read back from {url} (set another URL with --read-url, or target.read of a scenario): {failure}")
+                anyhow!("cannot read back from {url} (set another URL with --read-url, or target.read of a scenario): {why}")
             })?;
         }
         Ok(())

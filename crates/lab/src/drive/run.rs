@@ -95,10 +95,12 @@ pub async fn carry_out(
     let addresses = Addresses::resolve(&scenario, &tenants, &options.access, &killed).await?;
     let target = Target::start(&scenario.target, &options.access, &options.stop).await?;
     let target = Arc::new(target.telling(killed));
-    // the URL for queries to such a target is a guess, and the whole load would be in vain if it is wrong
-    let reads = scenario.verify.after || scenario.protocol().is_flushed() && options.keeps_ledger;
-    if reads && scenario.protocol().has_no_answers() {
-        addresses.check_read(&scenario, &tenants).await?;
+    if scenario.protocol().has_no_answers() {
+        // the whole load would be in vain if an address is wrong, and that for queries may be a guess
+        addresses.check_write(&scenario, &tenants).await?;
+        if scenario.verify.after || scenario.protocol().is_flushed() && options.keeps_ledger {
+            addresses.check_read(&scenario, &tenants).await?;
+        }
     }
 
     let mut ledgers = Vec::new();

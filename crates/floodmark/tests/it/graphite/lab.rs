@@ -12,9 +12,12 @@ fn sink() -> (String, std::thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     let port = listener.local_addr().expect("the address").port().to_string();
     let receiving = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("accept");
         let mut received = String::new();
-        stream.read_to_string(&mut received).expect("read");
+        while received.is_empty() {
+            // at first, the lab only looks whether the target listens
+            let (mut stream, _) = listener.accept().expect("accept");
+            stream.read_to_string(&mut received).expect("read");
+        }
         received
     });
     (port, receiving)
@@ -136,14 +139,33 @@ fn a_step_that_does_not_fit_is_refused() {
 
 /// The whole load would be in vain.
 #[test]
-fn a_target_that_cannot_be_read_is_refused_before_the_load() {
-    let (port, _receiving) = sink();
-    let (write, read) = (format!("tcp://127.0.0.1:{port}"), "http://127.0.0.1:1");
-    let target = ["write", "--protocol", "graphite", "--target", &write, "--read-url", read, "--quiet"];
-    let output = lab(&[&target[..], &["--verify", "--interval", "60s", "--duration", "1h"]].concat());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains(read) && said.contains("--read-url"), "{said}");
+fn a_target_with_a_wrong_address_is_refused_before_the_load() {
+    let server = Server::start(options());
+    let lines = server.logged_address("graphite");
+    let (write, read) = (format!("tcp://{lines}"), format!("http://{}", server.address));
+    let check = |args: &[&str], expected: &[&str]| {
+        let output = lab(&[args, &["--duration", "1h", "--quiet"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        for part in expected {
+            assert!(said.contains(part), "{part} is missing in {said}");
+        }
+    };
+    let (nobody, other) = ("tcp://127.0.0.1:1", "http://127.0.0.1:1");
+    let shape = ["write", "--protocol", "graphite", "--verify", "--interval", "60s"];
+    check(&[&shape[..], &["--target", &write, "--read-url", other]].concat(), &[other, "--read-url"]);
+    check(&[&shape[..], &["--target", nobody, "--read-url", &read]].concat(), &[nobody, "--target"]);
+    // a port at which somebody listens, but not by HTTP; and another path
+    let not_http = format!("http://{lines}");
+    check(
+        &[&shape[..], &["--target", &write, "--read-url", &not_http]].concat(),
+        &[&not_http, "cannot read back"],
+    );
+    let path = format!("{read}/nowhere");
+    let promql = ["--read-api", "promql", "--target", &write, "--read-url", &path];
+    check(&[&shape[..], &promql].concat(), &[&path, "404"]);
+    check(&["stresser", "--port", "1"], &["tcp://127.0.0.1:1", "--port", "refused"]);
+    check(&["run", "stresser", "--target", nobody, "--read-url", &read], &[nobody, "target.write"]);
 }
 
 #[test]

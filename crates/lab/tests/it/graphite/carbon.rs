@@ -141,21 +141,22 @@ impl Carbon {
         self.state.lock().unwrap().connections
     }
 
+    /// Returns the number of connections before.
+    fn count_connection(&self) -> u64 {
+        let mut state = self.state.lock().unwrap();
+        state.connections += 1;
+        state.connections - 1
+    }
+
     async fn receive(self, mut stream: TcpStream) {
-        let number = {
-            let mut state = self.state.lock().unwrap();
-            state.connections += 1;
-            state.connections - 1
-        };
-        let mode = (self.script)(number);
-        let mut all = Vec::new();
+        let (mut all, mut mode) = (Vec::new(), None);
         loop {
             let before = all.len();
             match stream.read_buf(&mut all).await {
                 Ok(0) | Err(_) => break,
                 Ok(_) => assert!(all.len() > before),
             }
-            match mode {
+            match *mode.get_or_insert_with(|| (self.script)(self.count_connection())) {
                 Mode::Reset(bytes) if all.len() >= bytes => {
                     stream.set_zero_linger().unwrap();
                     return;
@@ -164,6 +165,7 @@ impl Carbon {
                 _ => {}
             }
         }
+        let Some(mode) = mode else { return }; // the lab only looked whether the target listens
         if matches!(mode, Mode::Hurry(_)) {
             let whole = all.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             all.truncate(whole);
