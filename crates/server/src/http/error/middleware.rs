@@ -1,6 +1,6 @@
 use super::{RefusalDetails, is_refused};
 use crate::http::principal::RequestPrincipal;
-use crate::http::recent_refusals::Refused;
+use crate::http::recent_refusals::{Refused, metric_of};
 use crate::http::{App, status};
 use crate::listen::Peer;
 use crate::refusal::OTHER;
@@ -37,6 +37,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
             tenant: tenant.clone(),
             reason: why.reason,
             status: Some(status.as_u16()),
+            metric: why.series.as_deref().map_or("", metric_of),
             message: format_args!("{}", why.message),
             series: why.series.as_deref().unwrap_or_default(),
             address: Some(peer.0.ip()),

@@ -115,6 +115,7 @@ impl Drops {
             reason: reason.name(),
             status: None,
             message,
+            metric: "", // each series has a name of its own
             series,
             address: sender,
             user_agent: "",
