@@ -94,6 +94,7 @@ impl Aggregates {
                 Some(_) = rounds.join_next(), if !rounds.is_empty() => continue,
                 () = stopped(&mut stopping) => break,
             }
+            self.intake.drops.log_due();
             let now_ms = self.now_ms();
             self.context.aggregator.adopt(&self.context.rules.current(), now_ms);
             for tenant in self.context.aggregator.due(now_ms) {

@@ -60,6 +60,7 @@ impl Drain {
             let reason = Reason::Stopping;
             drops.add(&Drop { reason, tenant: &tenant, points, message, series: "", sender: None });
         }
+        drops.log_rest();
     }
 }
 

@@ -1,6 +1,8 @@
-//! Points that are not stored although they arrived: counts, a line in the log now and then, and examples for
-//! `/api/v1/refusals`.
+//! Points that are not stored although they arrived: counts, [lines in the log](log), and examples for `/api/v1/refusals`.
 
+mod log;
+
+use self::log::{DropLog, Line};
 use crate::http::recent_refusals::{RecentRefusals, Refused};
 use crate::query_source;
 use model::TenantId;
@@ -8,11 +10,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use stdx::telemetry::{Counter, Registry};
-
-/// For each reason, at most one line is logged in this time.
-const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Why points are not stored. The names are label values of a metric, and ids in `/api/v1/refusals`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,14 +85,7 @@ pub(super) struct Drops {
     reads: Arc<query_source::Context>,
     recent: Arc<RecentRefusals>,
     points: [Counter; Reason::ALL.len()],
-    logged: Mutex<[Logged; Reason::ALL.len()]>,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Logged {
-    at: Option<Instant>,
-    /// Points dropped since the last line in the log.
-    points: u64,
+    log: Mutex<DropLog>,
 }
 
 impl Drops {
@@ -103,13 +94,12 @@ impl Drops {
             let help = "Points received by Graphite's protocols that were not stored, by reason.";
             r.counter_with("floodmark_graphite_dropped_points_total", help, &[("reason", reason.name())])
         };
-        Self { reads, recent, points: Reason::ALL.map(counter), logged: Mutex::default() }
+        Self { reads, recent, points: Reason::ALL.map(counter), log: Mutex::default() }
     }
 
     pub(super) fn add(&self, drop: &Drop<'_>) {
         let Drop { reason, tenant, points, message, series, sender } = *drop;
-        let number = reason as usize;
-        self.points[number].add(points);
+        self.points[reason as usize].add(points);
         let refused = Refused {
             tenant: Some(tenant.clone()),
             reason: reason.name(),
@@ -121,18 +111,32 @@ impl Drops {
             user_agent: "",
         };
         self.recent.add(&refused, || self.reads.has_data(tenant));
-        let now = self.reads.clock.instant();
-        let since_last = {
-            let logged = &mut self.logged.lock()[number];
-            logged.points += points;
-            if logged.at.is_some_and(|at| now.saturating_duration_since(at) < LOG_EVERY) {
-                return;
-            }
-            logged.at = Some(now);
-            std::mem::take(&mut logged.points)
-        };
-        let sender = sender.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
-        let reason = reason.name();
-        tracing::info!(reason, points = since_last, %tenant, sender, series, why = message.to_string(), "points were dropped");
+        let line = self.log.lock().add(drop, self.reads.clock.instant());
+        line.into_iter().for_each(write);
+    }
+
+    /// Logs the drops that were only counted so far, if the time for their next line has come. Must be called now and then.
+    pub(super) fn log_due(&self) {
+        let due = self.log.lock().due(self.reads.clock.instant());
+        due.into_iter().for_each(write);
+    }
+
+    /// Logs all drops that were only counted so far, because the server stops.
+    pub(super) fn log_rest(&self) {
+        let rest = self.log.lock().rest();
+        rest.into_iter().for_each(write);
+    }
+}
+
+fn write(Line { reason, tenant, points, example }: Line) {
+    let (reason, series, why) = (reason.name(), &*example.series, &*example.message);
+    let sender = example.sender.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
+    match tenant {
+        Some(tenant) => {
+            tracing::info!(reason, points, %tenant, sender, series, why, "points were dropped");
+        }
+        None => {
+            tracing::info!(reason, points, sender, series, why, "points of further tenants were dropped");
+        }
     }
 }
