@@ -83,7 +83,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
                 _ = hangup.recv() => {
                     tracing::info!("SIGHUP: reloading overrides, credentials, certificates and rules");
                     let node = hung_up.clone();
-                    tokio::task::spawn_blocking(move || node.reload());
+                    tokio::task::spawn_blocking(move || node.reload_on_request());
                 }
             }
         }

@@ -21,7 +21,7 @@ mod report;
 mod targets;
 
 use crate::generate::protocol::Protocol;
-use crate::http::{ANSWER_BYTES_MAX, Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
+use crate::http::{ANSWER_BYTES_MAX, Access, Client, Endpoint, Failure, TIMEOUT_DEFAULT, headers};
 use crate::scenario::ReadApi;
 use crate::show::progress::Observer;
 use crate::verify::ledger::Ledger;
@@ -178,7 +178,7 @@ pub async fn verify(
 }
 
 /// Asks for a series that does not exist. Fails if there is no answer by HTTP, or if the target refuses such queries whatever they ask
-/// for. Other errors may be temporary. `prefix` is the path before that of the API.
+/// for. Other errors, and slow answers, may be temporary. `prefix` is the path before that of the API.
 pub(crate) async fn try_query(client: &mut Client, prefix: &str, api: ReadApi) -> Result<(), String> {
     let form = match api {
         ReadApi::Promql => "query=floodmark_lab%5B1ms%5D&time=0".to_owned(),
@@ -186,8 +186,11 @@ pub(crate) async fn try_query(client: &mut Client, prefix: &str, api: ReadApi) -
     };
     client.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(promql::QUERY_TYPE));
     let path = prefix.to_owned() + api_path(api);
-    let answer =
-        client.send(Method::POST, &path, form.into()).await.map_err(|failure| failure.to_string())?;
+    let answer = match client.send(Method::POST, &path, form.into()).await {
+        Ok(answer) => answer,
+        Err(failure @ Failure::Connect(_)) => return Err(failure.to_string()),
+        Err(_) => return Ok(()),
+    };
     let is_refused = match answer.status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED => true,
         StatusCode::NOT_FOUND => api == ReadApi::Promql, // of /render, it may mean that the series does not exist

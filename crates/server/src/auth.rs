@@ -158,6 +158,10 @@ impl Auth {
         self.jwt.held_bytes() + self.forward.held_bytes() + self.keys.used_bytes()
     }
 
+    pub(crate) fn remind(&self) {
+        self.credentials.remind();
+    }
+
     pub(crate) fn reload(&self) {
         self.credentials.reload();
         self.jwt.urls.follow(&self.credentials.current().issuers);

@@ -15,7 +15,6 @@ use crate::settings::partitions_default;
 use journal::Disk;
 use journal::disk::{self, Access, DiskFile, Os};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,11 +50,10 @@ pub enum DataDirError {
         source: io::Error,
     },
     #[error(
-        "{} is not a data directory: {reason} (--data-dir, setting data_dir); an import creates one only in an existing directory, \
-         and only if it is missing or empty",
-        path.display()
+        "there is no data directory at {} (--data-dir, setting data_dir), and {} does not exist either",
+        path.display(), above.display()
     )]
-    NotOne { path: PathBuf, reason: String },
+    NoPlace { path: PathBuf, above: PathBuf },
     /// The identity file is damaged, or was written by a later version.
     #[error("{}: {reason}", path.display())]
     Identity {
@@ -132,44 +130,27 @@ pub struct SeriesSeed {
     pub is_new: bool,
 }
 
-/// Reads the seed of a data directory. Creates the directory if it is missing or empty. Fails if the directory above it is
-/// missing too, or if it has other files, because the path is probably wrong then.
+/// Reads the seed of a data directory. Creates what is missing, but fails if the directory above is missing too, because the path is probably
+/// wrong then.
 pub fn series_seed(path: &Path) -> Result<SeriesSeed, DataDirError> {
     let identity = path.join("identity.json");
-    if let Ok(bytes) = disk::read(&Os, &identity) {
-        let identity =
-            Identity::parse(&bytes).map_err(|reason| DataDirError::Identity { path: identity, reason })?;
-        return Ok(SeriesSeed { seed: identity.seed, is_new: false });
+    match disk::read(&Os, &identity) {
+        Ok(bytes) => {
+            let identity = Identity::parse(&bytes)
+                .map_err(|reason| DataDirError::Identity { path: identity, reason })?;
+            return Ok(SeriesSeed { seed: identity.seed, is_new: false });
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(DataDirError::Io { path: identity, source }),
     }
-    check_room(path)?;
+    let above = path.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
+    if !above.is_dir() {
+        return Err(DataDirError::NoPlace { path: path.into(), above: above.into() });
+    }
     let seed = stdx::rng::Rng::fresh_seed();
     let partitions = partitions_default(machine::cores());
     let seed = DataDir::open(Arc::new(Os), path, partitions, seed)?.identity.seed;
     Ok(SeriesSeed { seed, is_new: true })
-}
-
-/// Fails if a data directory should not be created at `path`.
-fn check_room(path: &Path) -> Result<(), DataDirError> {
-    /// What may be there without an identity: the lock, if its first process was killed, a journal, for which [`DataDir::open`]
-    /// has an error of its own, and what some file systems have.
-    const HARMLESS: [&str; 3] = ["LOCK", "journal", "lost+found"];
-    let not_one = |reason| DataDirError::NotOne { path: path.into(), reason };
-    let entries = match fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let above = path.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
-            return match above.is_dir() {
-                true => Ok(()),
-                false => Err(not_one(format!("{} does not exist either", above.display()))),
-            };
-        }
-        Err(source) => return Err(DataDirError::Io { path: path.into(), source }),
-    };
-    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
-    match names.into_iter().find(|name| HARMLESS.iter().all(|harmless| name != harmless)) {
-        Some(name) => Err(not_one(format!("it has {}, but no identity.json", name.display()))),
-        None => Ok(()),
-    }
 }
 
 impl Identity {
@@ -208,6 +189,7 @@ mod hex_u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn open(dir: &tempfile::TempDir, partitions: usize, seed: u64) -> Result<DataDir, DataDirError> {
         DataDir::open(Arc::new(Os), dir.path(), partitions, seed)
@@ -230,16 +212,11 @@ mod tests {
     fn imports_create_a_data_directory_only_where_it_may_be_meant() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        fs::create_dir_all(at("empty/lost+found")).unwrap();
-        fs::create_dir_all(at("other/photos")).unwrap();
-        let check = |name: &str, expected: &str| {
-            let error = series_seed(&at(name)).unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("--data-dir"), "{error}");
-        };
-        check("missing/data", "missing does not exist either");
-        check("other", "it has photos, but no identity.json");
-        assert!(!at("missing").exists() && !at("other/LOCK").exists());
-        for name in ["empty", "data"] {
+        fs::create_dir_all(at("other/files")).unwrap();
+        let error = series_seed(&at("missing/data")).unwrap_err().to_string();
+        assert!(error.contains("missing does not exist either") && error.contains("--data-dir"), "{error}");
+        assert!(!at("missing").exists());
+        for name in ["other", "data"] {
             let (first, again) = (series_seed(&at(name)).unwrap(), series_seed(&at(name)).unwrap());
             assert_eq!((first.is_new, again.is_new, first.seed == again.seed), (true, false, true), "{name}");
         }

@@ -251,6 +251,16 @@ impl Node {
         self.0.writes.ingest.file().reload();
     }
 
+    /// Like [`Self::reload`], because an operator asked for it: files that are still invalid are logged again.
+    pub fn reload_on_request(&self) {
+        self.overrides().remind();
+        self.auth().remind();
+        self.tls().remind();
+        self.rules().remind();
+        self.0.writes.ingest.file().remind();
+        self.reload();
+    }
+
     fn has_watched_files(&self) -> bool {
         self.overrides().has_source()
             || self.auth().is_required()

@@ -35,6 +35,8 @@ pub(crate) struct Watched<S: Source> {
     source: Option<S>,
     current: RwLock<Arc<S::Content>>,
     last: Mutex<Option<Result<S::Raw, String>>>,
+    /// Why the file could not be reloaded when it changed last.
+    error: Mutex<Option<String>>,
     /// False if the files could not be read or parsed, so that earlier content is in effect.
     is_current: Arc<AtomicBool>,
     reloads: [Counter; 2],
@@ -58,6 +60,7 @@ impl<S: Source> Watched<S> {
             source,
             current: RwLock::new(Arc::new(content)),
             last: Mutex::default(),
+            error: Mutex::default(),
             is_current: Arc::new(AtomicBool::new(true)),
             reloads: ["ok", "failed"].map(reloads),
         };
@@ -79,6 +82,13 @@ impl<S: Source> Watched<S> {
         self.source.is_some()
     }
 
+    /// Logs again why the earlier content is still in effect, because someone asked for a reload.
+    pub(crate) fn remind(&self) {
+        if let Some(error) = &*self.error.lock() {
+            tracing::error!(file = S::NAME, %error, "a file is invalid; its earlier content is in effect");
+        }
+    }
+
     pub(crate) fn reload(&self) {
         let Some(source) = &self.source else { return };
         let mut last = self.last.lock();
@@ -91,6 +101,7 @@ impl<S: Source> Watched<S> {
         let warning = raw.as_ref().ok().and_then(|raw| source.warning(raw)).filter(|_| content.is_ok());
         *last = Some(raw);
         self.is_current.store(content.is_ok(), Ordering::Relaxed);
+        *self.error.lock() = content.as_ref().err().cloned();
         match content {
             Ok(content) => {
                 *self.current.write() = Arc::new(content);

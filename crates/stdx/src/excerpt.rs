@@ -6,7 +6,8 @@ use std::fmt::{Display, Formatter, Result, Write};
 pub const EXCERPT_BYTES_MAX: usize = 120;
 
 /// Shows the beginning of some bytes in quotes, on one line. Control characters, quotes, and what is not UTF-8 are escaped. If
-/// something is left out, it ends with `…`. It is formatted only where it is displayed.
+/// something is left out, it ends with `…`. Lines of HTTP requests are not shown, because they may have credentials. It is formatted only
+/// where it is displayed.
 #[derive(Debug, Clone, Copy)]
 pub struct Excerpt<'a> {
     bytes: &'a [u8],
@@ -24,6 +25,14 @@ impl<'a> Excerpt<'a> {
     }
 }
 
+/// True if the bytes may be of an HTTP request: its first line, or a header with credentials.
+fn may_have_credentials(bytes: &[u8]) -> bool {
+    let has = |part: &[u8]| bytes.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part));
+    let method = bytes.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
+    let is_request = method > 0 && bytes[method..].starts_with(b" /");
+    is_request || [&b"authorization"[..], b"cookie:", b"bearer ", b" http/1."].into_iter().any(has)
+}
+
 impl Display for Excerpt<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let mut left = self.bytes_max;
@@ -32,9 +41,12 @@ impl Display for Excerpt<'_> {
             left = left.saturating_sub(bytes);
             fits
         };
-        f.write_char('"')?;
         // each byte takes at least one, so what follows would not fit
         let bytes = &self.bytes[..self.bytes.len().min(self.bytes_max + 1)];
+        if may_have_credentials(bytes) {
+            return f.write_str("a line of an HTTP request");
+        }
+        f.write_char('"')?;
         for chunk in bytes.utf8_chunks() {
             for char in chunk.valid().chars() {
                 let escaped = char.escape_debug().skip(usize::from(char == '\'')); // not within double quotes
@@ -82,5 +94,20 @@ mod tests {
             assert!(text.len() <= EXCERPT_BYTES_MAX + "\"…\"".len(), "{text}");
             assert!(!text.contains(char::is_control), "{text:?}");
         }
+    }
+
+    #[test]
+    fn credentials_are_not_shown() {
+        for line in [
+            "POST /write?db=m&u=admin&p=hunter2",
+            "Authorization: Basic dXNlcjpwdw==",
+            "authorization: token x",
+            "Cookie: session=1",
+            "x GET /a HTTP/1.1",
+            "servers.a bearer eyJhbGciOi",
+        ] {
+            assert_eq!(Excerpt::of(line.as_bytes()).to_string(), "a line of an HTTP request", "{line}");
+        }
+        assert_eq!(Excerpt::of(b"auth.tokens 1 x").to_string(), "\"auth.tokens 1 x\"");
     }
 }

@@ -334,12 +334,13 @@ fn relay(server: SocketAddr, passes: impl Fn(&str, usize) -> bool + Send + 'stat
 #[test]
 fn looks_that_fail_are_shown() {
     let statsd = Statsd::start(Options::default());
-    let read = format!("http://{}/nowhere", statsd.server.address);
+    let refuse = |reply: &mut http::Reply| (reply.status, reply.body) = (400, b"not today".to_vec());
+    let read = format!("http://{}", proxy_both(statsd.server.address, |_, _| {}, refuse));
     let shape = ["--metrics", "5", "--series", "2", "--writers", "2", "--rate", "200", "--duration", "3s"];
     let (status, result) = statsd.run(&[&["--read-url", &read][..], &shape].concat());
     let (measured, is_kept) = judged(&result, "lost");
     assert!(status == Some(1) && !is_kept, "{measured}");
-    assert!(measured.contains("looks failed") && measured.contains("404"), "{measured}");
+    assert!(measured.contains("looks failed") && measured.contains("400"), "{measured}");
 }
 
 /// The target answers a query only if its answer has few values.

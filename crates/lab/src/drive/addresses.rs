@@ -6,10 +6,14 @@ use crate::grpc;
 use crate::http::{Access, Client, Endpoint, headers};
 use crate::scenario::Scenario;
 use crate::socket::{Killed, Socket};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a target may take until it listens.
+const START_WAIT: Duration = Duration::from_secs(3);
+const START_POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Addresses {
@@ -48,21 +52,30 @@ impl Addresses {
         Ok(this)
     }
 
-    /// For targets without answers: fails if no connection to an address for samples can be made. Nothing is sent.
+    /// For targets without answers: fails if a tenant's samples can be sent to none of its addresses. Nothing is sent. A target that is starting has
+    /// [`START_WAIT`].
     pub(crate) async fn check_write(&self, scenario: &Scenario, tenants: &[Tenant]) -> Result<()> {
-        let mut reached = BTreeSet::new();
+        let (began, mut reached) = (Instant::now(), BTreeSet::new());
         for tenant in tenants {
-            for (url, endpoint) in scenario.target.write.all().iter().zip(&self.write[tenant.number]) {
-                if reached.insert(endpoint.address()) {
+            let endpoints = &self.write[tenant.number];
+            while !endpoints.iter().any(|endpoint| reached.contains(&endpoint.address())) {
+                let mut failed = None;
+                for endpoint in endpoints {
                     let mut socket = Socket::new(endpoint, self.timeout, self.killed.clone());
-                    socket.connect().await.map_err(|failure| {
-                        let url = tenant.fill(url);
-                        anyhow!(
-                            "the target does not listen at {url} (set another address with --target, --host and --port, or \
-                             target.write of a scenario): {failure}"
-                        )
-                    })?;
+                    match socket.connect().await {
+                        Ok(()) => _ = reached.insert(endpoint.address()),
+                        Err(failure) => failed = Some(failure),
+                    }
                 }
+                let Some(failure) = failed else { break };
+                if began.elapsed() > START_WAIT {
+                    let url = tenant.fill(&scenario.target.write.all()[0]);
+                    bail!(
+                        "the target does not listen at {url} (set another address with --target, --host and --port, or \
+                         target.write of a scenario): {failure}"
+                    );
+                }
+                tokio::time::sleep(START_POLL).await;
             }
         }
         Ok(())

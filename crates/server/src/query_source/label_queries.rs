@@ -80,8 +80,8 @@ fn too_large(bytes: u64) -> Refusal {
     Refusal::too_large(
         "answer_size",
         format!(
-            "the answer takes more than {} MiB, the limit for one query: narrow it with match[], start and end, or limit; \
-             or raise the setting memory, or lower query_concurrency",
+            "the answer takes more than {} MiB, the limit for one query: narrow it with match[], start and end, or limit \
+             (Graphite: a narrower query), or raise the setting memory, or lower query_concurrency",
             bytes >> 20
         ),
     )

@@ -253,10 +253,16 @@ impl Connection {
     }
 
     fn drop_one(&self, reason: Reason, why: &str, sent: &[u8]) {
-        let message = format_args!("{why}, in {}", Excerpt::of(sent));
-        let Source { principal, sender, .. } = &self.writer.source;
-        let (tenant, sender) = (&principal.tenant, *sender);
-        self.shared.intake.drops.add(&Drop { reason, tenant, points: 1, message, series: "", sender });
+        let Source { principal, sender, has_many_tenants, .. } = &self.writer.source;
+        let (tenant, sender, series) = (&principal.tenant, *sender, "");
+        let add = |message| {
+            self.shared.intake.drops.add(&Drop { reason, tenant, points: 1, message, series, sender });
+        };
+        // readers of the address's tenant must not see what another tenant has sent
+        match has_many_tenants {
+            true => add(format_args!("{why}")),
+            false => add(format_args!("{why}, in {}", Excerpt::of(sent))),
+        }
     }
 
     async fn end(mut self, stream: Stream) {

@@ -172,7 +172,9 @@ fn read(
                 if bytes.last().is_some_and(|last| *last != b'\n') {
                     bytes.push(b'\n'); // the end of a datagram ends its last line
                 }
-                senders.add(start, Peer::new(sender).0.ip());
+                if length > 0 {
+                    senders.add(start, Peer::new(sender).0.ip());
+                }
                 since.get_or_insert_with(Instant::now);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,

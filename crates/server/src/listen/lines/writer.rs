@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::budget::Reservation;
-use stdx::excerpt::Excerpt;
 use tokio::task::JoinHandle;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep};
@@ -179,7 +178,7 @@ impl Writer {
         // gives back the buffer's spare memory, which the copies of the lines may need
         drop(held.split(held.bytes().saturating_sub(bytes.capacity() as u64)));
         self.lanes.tidy();
-        let (mut rest, mut wrong) = (&bytes[..], Wrong::default());
+        let (mut rest, mut wrong) = (&bytes[..], 0);
         while !rest.is_empty() {
             let (mut some, mut memory) = self.room(rest).await;
             rest = &rest[some.len()..];
@@ -201,14 +200,14 @@ impl Writer {
                 }
             }
         }
-        if let Wrong { lines: points @ 1.., first } = wrong {
+        if wrong > 0 {
             let Source { principal: Principal { tenant, .. }, sender, .. } = &self.source;
-            let (reason, sender) = (Reason::Malformed, sender.or_else(|| senders.only()));
-            let first = Excerpt::of(first);
+            // not what was sent: readers of the address's tenant must not see what another one has sent
             let message = format_args!(
-                "the path does not begin with the name of a tenant and a dot (setting graphite_tenant_from_path), in {first}"
+                "the path does not begin with the name of a tenant and a dot (setting graphite_tenant_from_path)"
             );
-            self.intake.drops.add(&Drop { reason, tenant, points, message, series: "", sender });
+            let (reason, sender) = (Reason::Malformed, sender.or_else(|| senders.only()));
+            self.intake.drops.add(&Drop { reason, tenant, points: wrong, message, series: "", sender });
         }
     }
 
@@ -347,29 +346,9 @@ fn first_half(lines: &[u8]) -> Option<&[u8]> {
     Some(&lines[..=last]).filter(|half| half.len() < lines.len())
 }
 
-/// Lines that do not name a tenant.
-#[derive(Debug, Default, Clone, Copy)]
-struct Wrong<'a> {
-    lines: u64,
-    first: &'a [u8],
-}
-
-impl<'a> Wrong<'a> {
-    fn add(&mut self, line: &'a [u8]) {
-        if self.lines == 0 {
-            self.first = line.trim_ascii();
-        }
-        self.lines += 1;
-    }
-}
-
-/// Divides lines by tenants. Stops early, at a line of a further tenant, only if there is no memory for more tenants. Adds
-/// lines without a tenant to `wrong`. `memory` must have room for the lines and for a tenant.
-fn divide<'a>(
-    rest: &mut &'a [u8],
-    wrong: &mut Wrong<'a>,
-    memory: &mut Reservation,
-) -> Vec<(TenantId, Lines)> {
+/// Divides lines by tenants. Stops early, at a line of a further tenant, only if there is no memory for more tenants. Adds the
+/// number of lines without a tenant to `wrong`. `memory` must have room for the lines and for a tenant.
+fn divide(rest: &mut &[u8], wrong: &mut u64, memory: &mut Reservation) -> Vec<(TenantId, Lines)> {
     let mut by_name: BTreeMap<&[u8], (TenantId, Lines)> = BTreeMap::new();
     let bytes = *rest;
     let room = memory.bytes() as usize - GROWTH * bytes.len();
@@ -389,12 +368,10 @@ fn divide<'a>(
                         }
                         by_name.insert(name, (tenant, text.to_vec()));
                     }
-                    None if line.ends_with(b"\n") => wrong.add(line),
-                    None => {}
+                    None => *wrong += u64::from(line.ends_with(b"\n")),
                 },
             },
-            None if line.trim_ascii().is_empty() => {}
-            None => wrong.add(line),
+            None => *wrong += u64::from(!line.trim_ascii().is_empty()),
         }
         *rest = &rest[line.len()..];
     }

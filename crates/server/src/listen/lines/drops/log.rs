@@ -50,6 +50,8 @@ impl Example {
 pub(super) struct DropLog {
     /// At most [`KEPT_MAX`], and one for the other tenants of each reason.
     kept: Vec<Kept>,
+    /// True once the rest was logged, because the server stops.
+    has_ended: bool,
 }
 
 /// Drops of a tenant for a reason.
@@ -77,7 +79,7 @@ impl Kept {
 impl DropLog {
     /// Counts dropped points. Returns the line that is to be logged now.
     pub(super) fn add(&mut self, drop: &Drop<'_>, now: Instant) -> Option<Line> {
-        let Self { kept } = self;
+        let Self { kept, has_ended } = self;
         let of = |kept: &Kept, tenant: Option<&TenantId>| {
             kept.reason == drop.reason && kept.tenant.as_ref() == tenant
         };
@@ -96,7 +98,7 @@ impl DropLog {
         kept.points += drop.points;
         kept.example.get_or_insert_with(|| Example::of(drop));
         let is_due = now.saturating_duration_since(kept.since) >= LOG_EVERY;
-        if is_first || is_due { kept.take(now) } else { None }
+        if is_first || is_due || *has_ended { kept.take(now) } else { None }
     }
 
     /// Returns the lines whose time has come, and forgets tenants without further drops since their last line.
@@ -114,8 +116,9 @@ impl DropLog {
         lines
     }
 
-    /// Returns lines for all that was counted and is in no line yet.
+    /// Returns lines for all that was counted and is in no line yet. From now on, each drop has a line.
     pub(super) fn rest(&mut self) -> Vec<Line> {
+        self.has_ended = true;
         self.kept.drain(..).filter_map(|mut kept| kept.take(kept.since)).collect()
     }
 }
