@@ -9,6 +9,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_rustls::rustls::crypto::ring;
@@ -116,4 +117,16 @@ pub(crate) fn parse(text: &str) -> Result<Uri, &'static str> {
         Some(authority) if is_http && !authority.as_str().contains('@') => Ok(uri),
         _ => Err(MUST),
     }
+}
+
+/// True if nobody between this machine and the service can read or change an answer: with TLS, or if the address is this
+/// machine.
+pub(crate) fn is_protected(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_here = address.map_or_else(
+        |_| host.eq_ignore_ascii_case("localhost"),
+        |address| address.to_canonical().is_loopback(),
+    );
+    is_here || uri.scheme_str() == Some("https")
 }

@@ -312,4 +312,9 @@ fn without_authentication_other_machines_are_kept_out() {
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success());
     assert!(text.contains("auth.toml:2: sha256 must be 64") && !text.contains("hunter2"), "{text}");
+    let far = "[jwt.x]\nkeys_url = \"http://example.com/k\"\nroles = [\"admin\"]\n";
+    std::fs::write(&broken, far).unwrap();
+    let refused = serve(&["--auth-file", broken.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("auth.toml:2: keys_url must begin"), "{text}");
 }

@@ -303,3 +303,42 @@ fn nobody_else_writes_the_nodes_own_metrics() {
         assert_eq!(other.rights, Rights { read: true, write: true });
     }
 }
+
+#[test]
+fn keys_of_tokens_come_over_tls_or_from_this_machine() {
+    let check = |url: &str, is_valid: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("auth.toml");
+        std::fs::write(&path, format!("\n[jwt.x]\nkeys_url = \"{url}\"\nroles = [\"admin\"]\n")).unwrap();
+        let checked = AuthFile { path }.check();
+        let text = format!("{checked:?}");
+        assert_eq!(checked.is_ok(), is_valid, "{url}: {text}");
+        assert!(is_valid || text.contains("auth.toml:3: keys_url must begin with https://"), "{text}");
+    };
+    for url in [
+        "https://id.example/k",
+        "https://10.9.8.7/x",
+        "http://localhost/k",
+        "http://LOCALHOST:8080/k",
+        "http://127.0.0.1:1/k",
+        "http://127.9.8.7/k",
+        "http://[::1]:8080/k",
+        "http://[::ffff:127.0.0.1]/k",
+        "HTTPS://id.example/k",
+    ] {
+        check(url, true);
+    }
+    for url in [
+        "http://10.9.8.7/x",
+        "http://example.com/k",
+        "http://localhost.example.com/k",
+        "http://127.0.0.1.example.com/k",
+        "http://128.0.0.1/k",
+        "http://0.0.0.0/k",
+        "http://[::2]/k",
+        "http://[::ffff:10.9.8.7]/k",
+        "HTTP://example.com/k",
+    ] {
+        check(url, false);
+    }
+}

@@ -111,6 +111,11 @@ pub(super) fn text_of<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Fa
 fn url_of(value: &Spanned<DeValue<'_>>) -> Result<Keys, Fault> {
     let text = text_of(value)?;
     match outgoing::parse(text) {
+        // whoever can change the answer on its way could sign tokens that are accepted
+        Ok(uri) if !outgoing::is_protected(&uri) => fault(
+            value.span().start,
+            "keys_url must begin with https://; http:// is allowed only for this machine (localhost, 127.0.0.1 or [::1])",
+        ),
         Ok(uri) => Ok(Keys::Url(text.into(), uri)),
         Err(reason) => fault(value.span().start, reason),
     }
