@@ -1,39 +1,36 @@
 //! The audit log.
 //!
-//! Each administrative request writes a line. Refused requests of one sender for one reason write at most one line a
-//! second.
+//! ```text
+//!   an administrative request ─▶ Operation: what it asks for ─▶ a line when it has ended
+//!   refused requests ─▶ refused: at most a line a second for each sender and reason, which add up to all of them
+//! ```
 //!
-//! Headers and parameters whose names suggest a secret are left out.
+//! Parameters whose names suggest a secret are left out. The log escapes control characters.
 
+mod operation;
+mod refused;
+
+pub(crate) use operation::Operation;
+
+use self::refused::{Example, Line, RefusedLog};
 use crate::refusal::Refusal;
 use axum::http::{Method, StatusCode, Uri};
+use operation::Asked;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use stdx::clock::Clock;
-
-/// When one sender is refused repeatedly for the same reason, at most one line per interval is written.
-const EVERY: Duration = Duration::from_secs(1);
-
-/// Limit on the pairs of sender and reason that are counted separately. All further pairs share one counter and one
-/// line.
-const SENDERS_MAX: usize = 256;
+use tokio::time::{MissedTickBehavior, interval};
 
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-#[derive(Debug)]
-struct Refused {
-    logged: Instant,
-    count: u64,
-}
+/// Reason of a refused handshake.
+const CERTIFICATE: &str = "certificate";
 
 #[derive(Debug)]
 pub(crate) struct Audit {
     clock: Arc<dyn Clock>,
-    /// Counters by sender and reason. All pairs beyond the limit are counted under `None`.
-    refused: Mutex<HashMap<Option<(IpAddr, &'static str)>, Refused>>,
+    refused: Mutex<RefusedLog>,
 }
 
 impl Audit {
@@ -45,114 +42,64 @@ impl Audit {
         &self,
         caller: &str,
         client: SocketAddr,
-        method: &Method,
-        uri: &Uri,
+        (method, uri): (&Method, &Uri),
+        operation: &Operation,
         status: StatusCode,
     ) {
-        let query = without_secrets(beginning(uri.query().unwrap_or_default()));
-        let path = beginning(uri.path());
-        tracing::info!(target: "audit", %caller, %client, %method, path, query, status = status.as_u16(), "operation");
+        let Asked { tenant, parameters, dry_run } = operation.asked(uri);
+        let (path, status) = (beginning(uri.path(), TEXT_BYTES_MAX), status.as_u16());
+        let tenant = tenant.as_deref();
+        tracing::info!(target: "audit", caller, %client, %method, path, tenant, parameters, dry_run, status, "operation");
     }
 
     pub(crate) fn refused(&self, sender: IpAddr, path: &str, refusal: &Refusal) {
-        if let Some(count) = self.counted(sender, refusal.reason) {
-            let (reason, path) = (refusal.reason, beginning(path));
-            tracing::warn!(target: "audit", %sender, reason, path, count, why = %refusal, "requests refused");
-        }
+        self.count(sender, refusal.reason, path, || refusal.to_string());
     }
 
     pub(crate) fn refused_handshake(&self, sender: IpAddr, why: &str) {
-        if let Some(count) = self.counted(sender, "certificate") {
-            tracing::warn!(target: "audit", %sender, reason = "certificate", count, why = beginning(why), "handshakes refused");
+        self.count(sender, CERTIFICATE, "", || why.to_owned());
+    }
+
+    fn count(&self, sender: IpAddr, reason: &'static str, path: &str, why: impl FnOnce() -> String) {
+        let example = || Example::of(sender, reason, path, &why());
+        let lines = self.refused.lock().add(sender, reason, example, self.clock.instant());
+        lines.into_iter().for_each(write);
+    }
+
+    /// Logs the refusals that were only counted so far when the time for their next line has come, until it is dropped.
+    pub(crate) async fn log_due(&self) -> std::convert::Infallible {
+        let mut ticks = interval(refused::EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            let due = self.refused.lock().due(self.clock.instant());
+            due.into_iter().for_each(write);
         }
     }
 
-    /// Counts a refused request. If a line may be written now, returns the number of requests refused since the last
-    /// line.
-    fn counted(&self, sender: IpAddr, reason: &'static str) -> Option<u64> {
-        let now = self.clock.instant();
-        let is_due = |refused: &Refused| now.saturating_duration_since(refused.logged) >= EVERY;
-        let mut all = self.refused.lock();
-        let mut key = Some((sender, reason));
-        if all.len() >= SENDERS_MAX && !all.contains_key(&key) {
-            all.retain(|_, refused| !is_due(refused));
-            key = key.filter(|_| all.len() < SENDERS_MAX);
-        }
-        let Some(refused) = all.get_mut(&key) else {
-            all.insert(key, Refused { logged: now, count: 0 });
-            return Some(1);
-        };
-        refused.count += 1;
-        if !is_due(refused) {
-            return None;
-        }
-        refused.logged = now;
-        Some(std::mem::take(&mut refused.count))
+    /// Logs all refusals that were only counted so far, because the server stops.
+    pub(crate) fn log_rest(&self) {
+        let rest = self.refused.lock().rest();
+        rest.into_iter().for_each(write);
     }
 }
 
-/// A parameter whose name contains one of these words has a secret value, which is not logged.
-const SECRET_NAMES: [&str; 5] = ["auth", "key", "pass", "secret", "token"];
-
-fn without_secrets(query: &str) -> String {
-    let shown = |pair: &str| {
-        let name = pair.split('=').next().unwrap_or_default();
-        let lower = name.to_ascii_lowercase();
-        let is_secret = SECRET_NAMES.iter().any(|word| lower.contains(word));
-        if is_secret { format!("{name}=…") } else { pair.to_owned() }
-    };
-    query.split('&').map(shown).collect::<Vec<_>>().join("&")
-}
-
-fn beginning(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-    use stdx::clock::ManualClock;
-
-    #[test]
-    fn a_flood_is_a_line_a_second_with_a_count() {
-        let clock = Arc::new(ManualClock::at(0));
-        let audit = Audit::new(Arc::<ManualClock>::clone(&clock));
-        let sender = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
-        assert_eq!(audit.counted(sender(1), "unauthenticated"), Some(1));
-        for _ in 0..10_000 {
-            assert_eq!(audit.counted(sender(1), "unauthenticated"), None);
+fn write(Line { is_of_one, count, example }: Line) {
+    let Example { sender, reason, path, why } = &example;
+    let (path, why) = (&**path, &**why);
+    match (is_of_one, *reason == CERTIFICATE) {
+        (true, false) => {
+            tracing::warn!(target: "audit", %sender, reason, path, count, why, "requests refused");
         }
-        assert_eq!(audit.counted(sender(1), "rights"), Some(1));
-        assert_eq!(audit.counted(sender(2), "unauthenticated"), Some(1));
-        clock.advance(1_000);
-        assert_eq!(audit.counted(sender(1), "unauthenticated"), Some(10_001));
-        assert_eq!(audit.counted(sender(1), "unauthenticated"), None);
-    }
-
-    #[test]
-    fn values_of_parameters_that_may_be_secret_are_left_out() {
-        for (query, expected) in [
-            ("", ""),
-            ("mode=diff&tenant=a", "mode=diff&tenant=a"),
-            ("Token=abc&mode=diff", "Token=…&mode=diff"),
-            ("access_token=a=b&a", "access_token=…&a"),
-            ("x=1&password", "x=1&password=…"),
-        ] {
-            assert_eq!(without_secrets(query), expected);
+        (true, true) => {
+            tracing::warn!(target: "audit", %sender, reason, count, why, "handshakes refused");
+        }
+        (false, _) => {
+            tracing::warn!(target: "audit", %sender, reason, path, count, why, "requests refused of further senders");
         }
     }
+}
 
-    #[test]
-    fn a_flood_of_senders_is_bounded() {
-        let clock = Arc::new(ManualClock::at(0));
-        let audit = Audit::new(Arc::<ManualClock>::clone(&clock));
-        let sender = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
-        let lines =
-            (0..100_000).filter(|&number| audit.counted(sender(number), "unauthenticated").is_some()).count();
-        assert_eq!(lines, SENDERS_MAX + 1);
-        assert_eq!(audit.refused.lock().len(), SENDERS_MAX + 1);
-        clock.advance(1_000);
-        assert_eq!(audit.counted(sender(7_000_000), "unauthenticated"), Some(1), "there is room again");
-    }
+fn beginning(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
 }

@@ -38,6 +38,7 @@ const GRPC_HELP: &str = "Open connections of gRPC; 0 if it is not served.";
 
 pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
     let (app, settings, registry) = (App::new(node.clone()), node.settings(), node.registry());
+    let audit = Arc::clone(&app.audit);
     let context = HandshakeContext {
         tls: Arc::clone(node.tls()),
         pending: app.handshakes.clone(),
@@ -123,7 +124,9 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     tokio::select! {
         () = serve => {}
         () = node.auth().fetch_keys() => unreachable!("BUG: the fetching of keys has ended"),
+        never = audit.log_due() => match never {},
     }
+    audit.log_rest();
 }
 
 /// If the address of the socket is unknown, returns 0.0.0.0:0, so that it counts as reachable from other

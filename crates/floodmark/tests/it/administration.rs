@@ -98,6 +98,65 @@ fn the_admin_listener_requires_credentials() {
     });
 }
 
+/// A request that deletes refuses what it does not know, and its line in the audit log says what was deleted, also if a form did.
+#[test]
+fn deletes_are_exact_and_leave_a_trace() {
+    let server = Server::new();
+    let held = |tenant: &str| {
+        let request = Request::ask("/api/v1/query", &[("query", "count_over_time(m[1h])")]);
+        server.send(&request.tenant(tenant)).expect(200, &[]).text().contains(r#""value""#)
+    };
+    server.send(&line().tenant("a")).expect(204, &[]);
+    let series = "/api/v1/admin/tsdb/delete_series";
+    let stream = "/api/v1/admin/delete_stream";
+    for (path, params, unknown) in [
+        (series, &[("match[]", "m"), ("dryrun", "true")][..], "dryrun"),
+        (series, &[("match[]", "m"), ("tenant", "a")], "tenant"),
+        (series, &[("match[]", "m"), ("from", "1")], "from"),
+        (stream, &[("stream", "app"), ("dry-run", "true")], "dry-run"),
+        ("/api/v1/admin/delete_tenant", &[("tenant", "a"), ("dryRun", "true")], "dryRun"),
+        ("/api/v1/admin/delete_tenant", &[("tenant", "a"), ("match[]", "m")], "match[]"),
+        ("/compactor/delete_tenant", &[("tenant", "b")], "tenant"),
+        ("/purger/delete_tenant", &[("dryrun", "")], "dryrun"),
+        ("/tags/delSeries", &[("path", "m"), ("dry_run", "true")], "dry_run"),
+    ] {
+        let named = format!("invalid parameter {unknown:?}: unknown; nothing was deleted");
+        let named = if path.contains("tags") { named } else { named.replace('"', r#"\""#) };
+        server.send(&Request::form(path, params).tenant("a")).expect(400, &[&named, "Valid parameters are"]);
+        let text = params.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&");
+        let query = text.replace("[]", "%5B%5D");
+        server.send(&Request::post(format!("{path}?{query}"), Vec::new()).tenant("a")).expect(400, &[&named]);
+        assert!(held("a"), "{path}?{query}");
+    }
+    let delete = |params: &[(&str, &str)]| server.send(&Request::form(series, params).tenant("a"));
+    delete(&[("match[]", "{user=\"1&2\"\n}"), ("start", "17"), ("dry_run", "true")]).expect(200, &[]);
+    delete(&[("match[]", "m"), ("end", "99999999999"), ("dry_run", "false")]).expect(204, &[]);
+    assert!(!held("a"));
+    let tenant = Request::form("/api/v1/admin/delete_tenant", &[("tenant", "b"), ("dry_run", "true")]);
+    server.send(&tenant).expect(200, &[]);
+    server.send(&Request::form("/tags/delSeries", &[("path", "n;a=b")]).tenant("c")).expect(200, &[]);
+    server.send(&Request::get("/config?mode=diff&token=secret-x")).expect(200, &[]);
+    for parts in [
+        &[
+            series,
+            "tenant=\"a\"",
+            r#"match[]={user=\"1%262\"\n}&start=17&dry_run=true"#,
+            "dry_run=true status=200",
+        ][..],
+        &[series, "tenant=\"a\"", r#""match[]=m&end=99999999999&dry_run=false""#, "dry_run=false status=204"],
+        &[series, "match[]=m&dryrun=true", "status=400"],
+        &["/api/v1/admin/delete_tenant", "tenant=\"b\"", "dry_run=true status=200"],
+        &["/tags/delSeries", "tenant=\"c\"", "path=n;a=b", "dry_run=false status=200"],
+        &["/config", r#"parameters="mode=diff&token=…" status=200"#],
+    ] {
+        wait_for("the line of the audit log", || {
+            let lines = server.log_lines("operation");
+            lines.iter().any(|line| parts.iter().all(|part| line.contains(part))).then_some(())
+        });
+    }
+    assert_eq!(server.log_lines("secret-x"), Vec::<String>::new());
+}
+
 /// The log may be on a disk that is full, or the reader of a pipe may be gone.
 #[test]
 fn a_log_that_cannot_be_written_stops_nothing() {

@@ -243,6 +243,34 @@ fn no_wrong_credential_opens_any_path() {
     );
 }
 
+/// What was only counted is logged when its time has come, and when the server stops.
+#[test]
+fn the_log_has_all_refused_requests() {
+    let credentials = Credentials::new();
+    let mut server = Server::start(credentials.options("[]"));
+    let refused = |count: usize| {
+        for _ in 0..count {
+            server.send(&line("m")).expect(401, &[]);
+        }
+    };
+    let logged = |server: &Server| {
+        let lines = server.log_lines("requests refused");
+        let counts = lines.iter().filter_map(|line| {
+            let is_whole = line.contains("sender=127.0.0.1") && line.contains("/api/v1/graphite");
+            line.split_once("count=")?.1.split(' ').next()?.parse::<usize>().ok().filter(|_| is_whole)
+        });
+        (counts.sum::<usize>(), lines.len())
+    };
+    refused(20);
+    let (_, lines) = wait_for("lines about all, although no further request is refused", || {
+        Some(logged(&server)).filter(|(count, _)| *count == 20)
+    });
+    assert!(lines < 20, "{lines} lines");
+    refused(20);
+    server.terminate();
+    wait_for("the rest", || (logged(&server).0 == 40).then_some(()));
+}
+
 /// The sender either gets an answer or finds the connection closed, and the server keeps running.
 #[test]
 fn a_credential_of_a_mebibyte_is_refused() {

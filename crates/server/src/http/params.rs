@@ -5,6 +5,7 @@ use super::body::{BodyError, BodyReader};
 use super::error::ApiError;
 use super::principal::RequestPrincipal;
 use super::queries::admission::answers_of;
+use crate::audit::Operation;
 use crate::listen::patience::Patience;
 use crate::refusal::{Refusal, grow};
 use axum::extract::{FromRequest, Request};
@@ -22,6 +23,9 @@ const FORM_STEP_BYTES: usize = 4 << 10;
 /// of memory.
 const PARAMS_MAX: usize = 1000;
 
+/// Limit on the name of a parameter in a message.
+const NAME_SHOWN_BYTES_MAX: usize = 100;
+
 /// Memory reserved for the parameters and their parsed values, per byte of the query string or form.
 const TEXT_COST: usize = 3;
 
@@ -33,6 +37,8 @@ const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
+    /// For the audit log. `None` if the request is no administrative one.
+    operation: Option<Operation>,
     _memory: Option<Reservation>,
 }
 
@@ -69,10 +75,14 @@ impl FromRequest<App> for Params {
         let pairs = form_urlencoded::parse(&form).chain(form_urlencoded::parse(query));
         let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
         let all: Vec<_> = pairs.take(PARAMS_MAX + 1).collect();
+        let operation = parts.extensions.get::<Operation>().cloned();
+        if let Some(operation) = &operation {
+            operation.note_parameters(all.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        }
         if all.len() > PARAMS_MAX {
             return Err(ApiError::bad_data(format!("more than {PARAMS_MAX} parameters")));
         }
-        Ok(Self { all, _memory: Some(memory) })
+        Ok(Self { all, operation, _memory: Some(memory) })
     }
 }
 
@@ -105,6 +115,24 @@ impl Params {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.all.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Refuses parameters other than `known`. For requests that delete: an unknown parameter may be a misspelled one, such as
+    /// `dryrun`, without which more is deleted than was meant.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), ApiError> {
+        match self.all.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let shown = &name[..name.floor_char_boundary(NAME_SHOWN_BYTES_MAX)];
+                let why = format!("unknown; nothing was deleted. Valid parameters are {}", known.join(", "));
+                Err(ApiError::bad_param(shown, why))
+            }
+        }
+    }
+
+    /// What the audit log says about the request. `None` if it is no administrative one.
+    pub(crate) const fn operation(&self) -> Option<&Operation> {
+        self.operation.as_ref()
     }
 
     pub(crate) fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
@@ -183,7 +211,7 @@ mod tests {
     #[test]
     fn forms_go_before_the_query_string() {
         let all = vec![("a".into(), "1".into()), ("a".into(), "2".into()), ("b".into(), String::new())];
-        let p = Params { all, _memory: None };
+        let p = Params { all, operation: None, _memory: None };
         assert_eq!((p.get("a"), p.get("b")), (Some("1"), None));
         assert_eq!(p.all("a").count(), 2);
     }

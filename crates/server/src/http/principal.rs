@@ -2,6 +2,7 @@
 
 use super::App;
 use super::error::{ApiError, WriteError, is_refused};
+use crate::audit::Operation;
 use crate::auth::{
     Access, CREDENTIAL_BYTES_MAX, Caller, Credential, Original, Presented, Reach, unauthenticated,
 };
@@ -38,7 +39,7 @@ pub(super) async fn identify(
 ) -> Response {
     let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
     let line = matches!(access, Access::Admin | Access::TenantAdmin)
-        .then(|| (request.method().clone(), request.uri().clone()));
+        .then(|| (request.method().clone(), request.uri().clone(), Operation::default()));
     let (method, path) = (request.method(), request.uri().path());
     let original = Original { method, path, headers: request.headers() };
     let names = request.extensions().get::<ClientNames>();
@@ -62,6 +63,10 @@ pub(super) async fn identify(
         }
     }
     request.extensions_mut().insert(AdminReach(reach));
+    if let Some((.., operation)) = &line {
+        principal.iter().for_each(|principal| operation.note_tenant(&principal.tenant));
+        request.extensions_mut().insert(operation.clone());
+    }
     let principal = principal.map(RequestPrincipal);
     if let Some(tenants) = tenants {
         request.extensions_mut().insert(RequestTenants(tenants));
@@ -76,8 +81,8 @@ pub(super) async fn identify(
     {
         response.extensions_mut().insert(principal); // attributes the refusal to its tenant
     }
-    if let Some((method, uri)) = line {
-        app.audit.served(&name, peer.0, &method, &uri, status);
+    if let Some((method, uri, operation)) = line {
+        app.audit.served(&name, peer.0, (&method, &uri), &operation, status);
     }
     response
 }

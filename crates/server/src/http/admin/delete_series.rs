@@ -31,9 +31,9 @@ pub(super) async fn delete_series(
     AdminTenant(tenant): AdminTenant,
     params: Params,
 ) -> Result<Response, ApiError> {
+    let is_dry = is_dry_run(&params, &["match[]", "start", "end"])?;
     let selectors = Selectors::of(&params, true)?;
     let range = params.range()?;
-    let is_dry = is_dry_run(&params)?;
     wait_for_series_of(&app, &tenant).await?;
     if is_dry {
         let description = selectors.description(PATH, &tenant.clone().into(), range, peer);
@@ -53,12 +53,19 @@ pub(super) async fn delete_series(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-pub(super) fn is_dry_run(params: &Params) -> Result<bool, ApiError> {
-    match params.get("dry_run") {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(_) => Err(ApiError::bad_param("dry_run", "must be true or false")),
+/// Reads the parameter `dry_run` of a request that deletes, and notes it for the audit log. Fails if the request has parameters
+/// other than this one and `others`.
+pub(super) fn is_dry_run(params: &Params, others: &[&str]) -> Result<bool, ApiError> {
+    params.only(&[others, &["dry_run"]].concat())?;
+    let is_dry = match params.get("dry_run") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(ApiError::bad_param("dry_run", "must be true or false")),
+    };
+    if let Some(operation) = params.operation() {
+        operation.note_dry_run(is_dry);
     }
+    Ok(is_dry)
 }
 
 /// Counts the series and samples that a delete would remove, and the files that it would rewrite.

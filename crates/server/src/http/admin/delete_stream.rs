@@ -19,11 +19,12 @@ pub(super) async fn delete_stream(
     AdminTenant(tenant): AdminTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
+    let is_dry = is_dry_run(&params, &["stream"])?;
     let name = params.get("stream").ok_or_else(|| ApiError::bad_data("no stream parameter provided"))?;
     let stream = StreamName::parse(name).map_err(|error| ApiError::bad_param("stream", error))?;
     let (place, node) = (Place::of(&app, &tenant)?, app.node.clone());
     let scope = Scope::Stream((tenant.clone(), stream.clone()));
-    let Removed { files, bytes } = if is_dry_run(&params)? {
+    let Removed { files, bytes } = if is_dry {
         let counting = tokio::task::spawn_blocking(move || {
             let counted = files(&node.reads().lake.tables, &scope);
             drop(place); // the place is held until the thread is free, also if the client goes away

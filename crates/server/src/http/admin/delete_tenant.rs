@@ -25,10 +25,14 @@ pub(super) async fn delete_tenant(
     AdminReach(reach): AdminReach,
     params: Params,
 ) -> Result<Json, ApiError> {
+    let is_dry = is_dry_run(&params, &["tenant"])?;
     let name = params.get("tenant").ok_or_else(|| ApiError::bad_data("no tenant parameter provided"))?;
     let tenant = TenantId::parse(name).map_err(|error| ApiError::bad_param("tenant", error))?;
+    if let Some(operation) = params.operation() {
+        operation.note_tenant(&tenant);
+    }
     reach.check(&tenant)?;
-    delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
+    delete_or_count(&app, peer, tenant, is_dry).await
 }
 
 /// Deletes the tenant that the request's header names, as in Mimir and Cortex. Answers after the tenant is deleted.
@@ -38,7 +42,7 @@ pub(super) async fn delete_own(
     AdminTenant(tenant): AdminTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
-    delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
+    delete_or_count(&app, peer, tenant, is_dry_run(&params, &[])?).await
 }
 
 /// Tells, in the format of Mimir and Cortex, whether the deletion of the request's tenant is complete. It is

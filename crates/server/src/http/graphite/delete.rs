@@ -39,6 +39,10 @@ pub(super) async fn delete_series(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let (AdminTenant(tenant), params) = (tenant?, params?);
+    params.only(&["path", "path[]", "pretty"])?;
+    if let Some(operation) = params.operation() {
+        operation.note_dry_run(false);
+    }
     let paths = super::tags::paths_of(&params);
     if paths.is_empty() {
         return Err(ApiError::bad_data("no path specified").into());
