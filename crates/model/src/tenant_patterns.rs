@@ -19,6 +19,10 @@ impl TenantPatterns {
         self.0.is_empty()
     }
 
+    pub const fn as_slice(&self) -> &[String] {
+        self.0.as_slice()
+    }
+
     pub fn matches(&self, tenant: &TenantId) -> bool {
         self.0.iter().any(|pattern| matches(pattern, tenant.as_str()))
     }

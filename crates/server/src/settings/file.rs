@@ -61,7 +61,7 @@ pub(super) fn parse(
     }
 }
 
-const PATTERNS: &str = "tenants";
+pub(super) const PATTERNS: &str = "tenants";
 
 /// Limits on the number of classes, and on the patterns of each class. The tenant of each request is compared
 /// with all of them.
@@ -137,7 +137,8 @@ impl File<'_> {
         let title = format!("[class.{}]", quoted(name));
         let table = self.table(&title, value)?;
         let at = value.span().start;
-        let patterns = table.get(PATTERNS).and_then(|patterns| patterns.get_ref().as_array());
+        let given = table.get(PATTERNS);
+        let patterns = given.and_then(|patterns| patterns.get_ref().as_array());
         let patterns = patterns.into_iter().flatten().map(|item| scalar(item.get_ref()));
         let patterns = patterns.collect::<Option<Vec<_>>>().filter(|patterns| !patterns.is_empty());
         let patterns = patterns.ok_or_else(|| {
@@ -150,7 +151,10 @@ impl File<'_> {
         }
         let settings = in_order(table).into_iter().filter(|(key, ..)| *key != PATTERNS);
         let patterns = TenantPatterns::new(patterns);
-        Ok(GivenClass { name: name.to_owned(), patterns, entries: self.of_tenants("a class", settings)? })
+        let line = self.line(given.map_or(at, |patterns| patterns.span().start));
+        let origin = Origin::File { path: self.path.into(), line };
+        let entries = self.of_tenants("a class", settings)?;
+        Ok(GivenClass { name: name.to_owned(), patterns, origin, entries })
     }
 
     fn of_tenants<'t>(

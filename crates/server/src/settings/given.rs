@@ -120,6 +120,8 @@ pub(super) type Entries = BTreeMap<&'static str, Entry>;
 pub(super) struct GivenClass {
     pub(super) name: String,
     pub(super) patterns: TenantPatterns,
+    /// Where the patterns come from.
+    pub(super) origin: Origin,
     pub(super) entries: Entries,
 }
 

@@ -1,6 +1,6 @@
 //! Settings that can differ between tenants.
 
-use super::file::{per_tenant, quoted};
+use super::file::{PATTERNS, per_tenant, quoted};
 use super::given::{Given, GivenClass, SettingsError};
 use super::label_name::LabelName;
 use super::limit_status::LimitStatus;
@@ -128,11 +128,20 @@ impl Tenants {
             rows,
             own_rows: BTreeMap::new(),
         };
-        for GivenClass { name, patterns, entries } in &given.classes {
+        for GivenClass { name, patterns, origin, entries } in &given.classes {
             let mut reader = Reader::new(entries, prefix("class", name));
             let settings = TenantSettings::own(&mut reader, &tenants.general)?;
-            let rows = tenants.add_rows(reader.into_rows());
-            tenants.classes.push(Class { name: name.clone(), patterns: patterns.clone(), settings, rows });
+            let name = tenants.class_name(name);
+            let prefix = prefix("class", &name);
+            let key = |key: &str| format!("{prefix}{key}");
+            let value = patterns.as_slice().into();
+            let of_class = EffectiveSetting { key: key(PATTERNS), value, origin: origin.clone() };
+            let own = reader.into_rows().into_iter().map(|row| {
+                let setting = row.key.rsplit('.').next().expect("BUG: a text has no last part");
+                EffectiveSetting { key: key(setting), ..row }
+            });
+            let rows = tenants.add_rows([of_class].into_iter().chain(own).collect());
+            tenants.classes.push(Class { name, patterns: patterns.clone(), settings, rows });
         }
         let mut given_own = given.tenants.clone();
         let system = SelfMonitoring::read(&mut Reader::new(&given.general, String::new()))?;
@@ -145,6 +154,15 @@ impl Tenants {
             tenants.own.insert(tenant.clone(), settings);
         }
         Ok(tenants)
+    }
+
+    /// Name under which a class is listed. The overrides file and the configuration file may each have a class of the same name,
+    /// and a listing with a key twice could not be read again.
+    fn class_name(&self, name: &str) -> String {
+        let is_free = |name: &String| !self.classes.iter().any(|class| class.name == *name);
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let mut names = std::iter::once(name.to_owned()).chain(numbered);
+        names.find(is_free).expect("BUG: numbers have an end")
     }
 
     fn add_rows(&mut self, rows: Vec<EffectiveSetting>) -> Range<usize> {

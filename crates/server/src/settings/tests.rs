@@ -457,6 +457,56 @@ fn settings_of_a_tenant_are_found_among_those_of_many() {
     assert_eq!(explained("other", "samples_per_second"), "1");
 }
 
+/// The listing says to whom a class applies, in the form in which the file says it.
+#[test]
+fn listed_settings_can_be_read_again() {
+    let text = "retention = \"90d\"\n[class.z]\ntenants = [\"squad-*\", \"team \\\"x\\\"\", \"t2\"]\nsamples_per_second = 7\n\
+                [class.\"a b.c\"]\nretention = \"1d\"\ntenants = [\"*\"]\n[class.none]\ntenants = [\"n\"]\n\
+                [tenant.\"squad-1.x\"]\nactive_series = 9\n";
+    let overrides = "[class.z]\ntenants = [\"z-*\"]\nsamples_per_second = 8\n";
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("overrides.toml");
+    std::fs::write(&path, overrides).unwrap();
+    let (_, rows) = resolve(&toml(text).unwrap()).unwrap();
+    let of_file = listing(&rows);
+    assert!(
+        of_file.contains("class.z.tenants = [\"squad-*\",\"team \\\"x\\\"\",\"t2\"]  file f.toml:3\n"),
+        "{of_file}"
+    );
+    let given = toml(text).unwrap().flag("overrides", &path);
+    let (settings, _) = resolve(&given).unwrap();
+    let of_both = settings.tenants.rows().to_vec();
+    for rows in [rows, of_both] {
+        // as `/config` and `/runtime_config` list them
+        let written = |rows: &[EffectiveSetting]| {
+            rows.iter().map(|row| format!("{} = {}", row.key, row.value)).collect::<Vec<_>>()
+        };
+        let (again, all) = resolve(&toml(&written(&rows).join("\n")).unwrap()).unwrap();
+        let again = if rows.len() == all.len() { all } else { again.tenants.rows().to_vec() };
+        assert_eq!(written(&again), written(&rows));
+    }
+    let (again, _) = resolve(
+        &toml(
+            &settings
+                .tenants
+                .rows()
+                .iter()
+                .map(|row| format!("{} = {}\n", row.key, row.value))
+                .collect::<String>(),
+        )
+        .unwrap(),
+    )
+    .unwrap();
+    for name in ["z-1", "squad-2", "squad-1.x", "t2", "other", "n"] {
+        let tenant = TenantId::parse(name).unwrap();
+        let shown = |settings: &Settings| {
+            let rows = settings.tenants.explain(&tenant);
+            rows.map(|row| format!("{} = {}\n", row.key, row.value)).collect::<String>()
+        };
+        assert_eq!(shown(&again), shown(&settings), "{name}");
+    }
+}
+
 #[test]
 fn a_limit_on_clusters_is_a_default_until_it_is_given() {
     let check = |text: &str, expected: [(usize, bool); 2]| {
