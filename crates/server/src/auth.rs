@@ -45,7 +45,7 @@ use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Limit on a credential in bytes. Tokens of services with many groups take some KiB.
+/// Limit on the header `Authorization` in bytes. Tokens of services with many groups take some KiB.
 pub(crate) const CREDENTIAL_BYTES_MAX: usize = 8 << 10;
 
 /// `auth_file` may change while a request is being checked. The check is then repeated, at most this many times in

@@ -283,6 +283,17 @@ mod tests {
         check(b"Basic user:pass", Err(()));
         check(b"Digest abc", Err(()));
         check(b"", Err(()));
-        check(&[b"Bearer ", &*vec![b'x'; CREDENTIAL_BYTES_MAX]].concat(), Err(()));
+        // these limits are in docs/authentication.md
+        let token = vec![b'x'; 8_186];
+        check(&[b"Bearer ", &token[..8_185]].concat(), Ok(Some(("", &token[..8_185]))));
+        check(&[b"Bearer ", &*token].concat(), Err(()));
+        let basic = |both: usize| {
+            let password = "p".repeat(both - 4);
+            let header = format!("Basic {}", BASE64_STANDARD.encode(format!("user:{password}")));
+            (header, password)
+        };
+        let (header, password) = basic(6_137);
+        check(header.as_bytes(), Ok(Some(("user", password.as_bytes()))));
+        check(basic(6_138).0.as_bytes(), Err(()));
     }
 }
