@@ -319,6 +319,31 @@ fn credentials_change_while_the_server_runs() {
     assert!(logged.len() == 1 && logged[0].contains("auth.toml:2: sha256 must be 64"), "{logged:?}");
     assert_eq!(server.log_lines("secret-"), Vec::<String>::new());
     assert_eq!(write(), 204, "an invalid file changes the credentials in effect");
+    let url = "\n[jwt.x]\nkeys_url = \"http://10.9.8.7/x\"\ntenants = [\"a\"]\nroles = [\"read\"]\n";
+    credentials.write(&format!("{without_user}{url}"));
+    wait_for("the refused address of keys", || {
+        (server.log_lines("keys_url must begin with https://").len() == 1).then_some(())
+    });
+    assert_eq!(write(), 204, "an invalid file changes the credentials in effect");
+}
+
+/// A file that is cut off while it is written is often valid, and every credential in it is unknown then.
+#[test]
+fn an_emptied_file_of_credentials_is_warned_about() {
+    let credentials = Credentials::new();
+    let server = Server::start(credentials.options("[]").allow("has no credentials"));
+    let write = || server.send(&with(line("m"), BASIC)).status;
+    assert_eq!(write(), 204);
+    for (number, text) in ["", "# nothing\n[token]\n"].into_iter().enumerate() {
+        credentials.write(text);
+        wait_for("the warning", || {
+            (server.log_lines("auth.toml has no credentials").len() > number).then_some(())
+        });
+        assert_eq!(write(), 401, "it takes effect: somebody may want to lock everybody out");
+        credentials.write(&credentials.usual());
+        wait_for("the credentials to be back", || (write() == 204).then_some(()));
+    }
+    assert_eq!(server.log_lines("has no credentials").len(), 2);
 }
 
 #[test]

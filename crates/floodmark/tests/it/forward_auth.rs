@@ -150,7 +150,8 @@ fn a_change_of_the_file_forgets_answers() {
     let service = Service::new(decide);
     let (server, dir) = start(&service, "");
     write(&server, "alice", "a").expect(204, &[]);
-    std::fs::write(dir.path().join("new"), "").unwrap();
+    let other = format!("[token.other]\nsha256 = \"{}\"\nroles = [\"admin\"]\n", sha256("other"));
+    std::fs::write(dir.path().join("new"), other).unwrap();
     std::fs::rename(dir.path().join("new"), dir.path().join("auth.toml")).unwrap();
     wait_for("the service to be gone", || (write(&server, "alice", "a").status == 401).then_some(()));
 }

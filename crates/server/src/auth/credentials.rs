@@ -64,6 +64,16 @@ impl Credentials {
         }
     }
 
+    /// True if nobody can present a credential that is accepted.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { tokens, users, certificates, issuers, service } = self;
+        tokens.is_empty()
+            && users.is_empty()
+            && certificates.is_empty()
+            && issuers.is_empty()
+            && service.is_none()
+    }
+
     /// Returns the grant of a credential. Digests are compared in constant time. An unknown user costs the same
     /// comparison as a known one.
     pub(super) fn find(&self, credential: Credential<'_>) -> Option<&Grant> {

@@ -80,6 +80,18 @@ impl Source for AuthFile {
             format!("{}:{line}: {reason}", self.path.display())
         })
     }
+
+    /// Warns about a file without credentials, because one that was cut off is often valid.
+    fn warning(&self, Raw { text, key_files }: &Raw) -> Option<String> {
+        let is_empty = credentials(text, key_files).is_ok_and(|found| found.is_empty());
+        let path = self.path.display();
+        is_empty.then(|| {
+            format!(
+                "auth_file: {path} has no credentials, so requests get 401 unless they come through a trusted proxy; if it was cut \
+                 off, write it again"
+            )
+        })
+    }
 }
 
 #[derive(PartialEq)]
