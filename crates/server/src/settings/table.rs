@@ -408,14 +408,16 @@ settings! {
         NEW_SERIES_PER_SECOND: Option<Count> = derived("new_series_per_second", "the head's memory, divided by 64 bytes",
             "Limit on a tenant's new series per second")
             .why("New series above the limit are refused with 503; samples of known series in the same request are \
-                stored. Over Graphite's own protocols, they wait ([graphite.md](../graphite.md#new-series))")
+                stored. New series of one request may exceed the limit: \
+                then further ones are refused until the excess is made up, for at most a minute. Over Graphite's own protocols, they wait ([graphite.md](../graphite.md#new-series))")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         RATE_BURST: Millis = setting("rate_burst", "10s",
             "Burst of a tenant's rate limits: the amount that a limit allows in this time may arrive at once")
             .per_tenant();
         ACTIVE_SERIES: Option<Count> = derived("active_series", "the head's memory, divided by 64 bytes", "Limit on a tenant's active series")
             .why("Further series are refused: with 429 if the limit was set, with 503 if it was derived. Samples of known \
-                series in the same request are stored. A series is active until `series_idle` after its last sample. Regardless of this limit, a tenant above its share \
+                series in the same request are stored. A series is active until `series_idle` after its last sample. A restart forgets which series \
+                were active ([operating.md](../operating.md#limits-of-single-tenants)). Regardless of this limit, a tenant above its share \
                 gets no new series once the head is 75 % full ([operating.md](../operating.md#tenants))")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SERIES_PER_METRIC: Option<Count> = derived("series_per_metric", "the head's memory, divided by 64 bytes",
