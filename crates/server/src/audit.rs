@@ -44,10 +44,10 @@ impl Audit {
         client: SocketAddr,
         (method, uri): (&Method, &Uri),
         operation: &Operation,
-        status: StatusCode,
+        status: Option<StatusCode>,
     ) {
         let Asked { tenant, parameters, dry_run } = operation.asked(uri);
-        let (path, status) = (beginning(uri.path(), TEXT_BYTES_MAX), status.as_u16());
+        let (path, status) = (beginning(uri.path(), TEXT_BYTES_MAX), status.map(|status| status.as_u16()));
         let tenant = tenant.as_deref();
         tracing::info!(target: "audit", caller, %client, %method, path, tenant, parameters, dry_run, status, "operation");
     }

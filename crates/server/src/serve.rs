@@ -121,11 +121,16 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         let (.., ended, ()) = tokio::join!(main, admin, grpc, lines, statsd, stop);
         ended.expect("BUG: statsd's task has panicked");
     };
+    // a task of its own, because writing lines may take long
+    let log_due = tokio::spawn({
+        let audit = Arc::clone(&audit);
+        async move { audit.log_due().await }
+    });
     tokio::select! {
         () = serve => {}
         () = node.auth().fetch_keys() => unreachable!("BUG: the fetching of keys has ended"),
-        never = audit.log_due() => match never {},
     }
+    log_due.abort();
     audit.log_rest();
 }
 

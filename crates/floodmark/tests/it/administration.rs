@@ -128,6 +128,21 @@ fn deletes_are_exact_and_leave_a_trace() {
         server.send(&Request::post(format!("{path}?{query}"), Vec::new()).tenant("a")).expect(400, &[&named]);
         assert!(held("a"), "{path}?{query}");
     }
+    for (path, params, why) in [
+        ("/purger/delete_tenant", &[("dry_run", "")][..], "empty; nothing was deleted"),
+        (series, &[("match[]", "m"), ("end", "")], "empty; nothing was deleted"),
+        (
+            series,
+            &[("match[]", "m"), ("match[]", "n"), ("start", "1"), ("start", "2")],
+            "given more than once",
+        ),
+    ] {
+        server.send(&Request::form(path, params).tenant("a")).expect(400, &[why]);
+    }
+    let json = Request::post("/purger/delete_tenant", br#"{"dry_run":true}"#.to_vec());
+    let json = json.header("Content-Type", "application/json").tenant("a");
+    server.send(&json).expect(400, &["the body is no form"]);
+    assert!(held("a"));
     let delete = |params: &[(&str, &str)]| server.send(&Request::form(series, params).tenant("a"));
     delete(&[("match[]", "{user=\"1&2\"\n}"), ("start", "17"), ("dry_run", "true")]).expect(200, &[]);
     delete(&[("match[]", "m"), ("end", "99999999999"), ("dry_run", "false")]).expect(204, &[]);

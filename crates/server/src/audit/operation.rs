@@ -13,7 +13,11 @@ use std::sync::Arc;
 const PARAMETERS_BYTES_MAX: usize = 4 << 10;
 
 /// A parameter whose name contains one of these words has a secret value, which is not logged.
-const SECRET_NAMES: [&str; 5] = ["auth", "key", "pass", "secret", "token"];
+const SECRET_NAMES: [&str; 11] =
+    ["auth", "cookie", "credential", "jwt", "key", "pass", "pwd", "secret", "session", "sig", "token"];
+
+/// A form that is none, such as JSON, is read as a name without a value. It may have secrets, so only what may be a name is logged.
+const NAME_BYTES_MAX: usize = 64;
 
 /// An extension of administrative requests. Clones are handles of the same operation.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +73,11 @@ fn shown<'a>(parameters: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         if !text.is_empty() {
             text.push('&');
         }
-        let name = beginning(name, PARAMETERS_BYTES_MAX);
+        let is_of_name = |b: u8| b.is_ascii_alphanumeric() || b"_-.[]".contains(&b);
+        if name.len() > NAME_BYTES_MAX || !name.bytes().all(is_of_name) {
+            text.push('…');
+            continue;
+        }
         let lower = name.to_ascii_lowercase();
         text += &escaped(name);
         text.push('=');

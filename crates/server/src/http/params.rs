@@ -8,6 +8,7 @@ use super::queries::admission::answers_of;
 use crate::audit::Operation;
 use crate::listen::patience::Patience;
 use crate::refusal::{Refusal, grow};
+use axum::body::HttpBody;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use model::TimeRange;
@@ -39,6 +40,8 @@ pub(crate) struct Params {
     all: Vec<(String, String)>,
     /// For the audit log. `None` if the request is no administrative one.
     operation: Option<Operation>,
+    /// True if the request has a body that is no form, so that parameters in it were not read.
+    has_other_body: bool,
     _memory: Option<Reservation>,
 }
 
@@ -52,6 +55,7 @@ impl FromRequest<App> for Params {
             .get(header::CONTENT_TYPE)
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
+        let has_other_body = !is_form && !body.is_end_stream();
         let account = &match parts.extensions.get() {
             Some(RequestPrincipal(principal)) => answers_of(app, &principal.tenant),
             None => app.node.reads().answers.clone(),
@@ -82,7 +86,7 @@ impl FromRequest<App> for Params {
         if all.len() > PARAMS_MAX {
             return Err(ApiError::bad_data(format!("more than {PARAMS_MAX} parameters")));
         }
-        Ok(Self { all, operation, _memory: Some(memory) })
+        Ok(Self { all, operation, has_other_body, _memory: Some(memory) })
     }
 }
 
@@ -117,17 +121,30 @@ impl Params {
         self.all.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Refuses parameters other than `known`. For requests that delete: an unknown parameter may be a misspelled one, such as
-    /// `dryrun`, without which more is deleted than was meant.
-    pub(crate) fn only(&self, known: &[&str]) -> Result<(), ApiError> {
-        match self.all.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-            None => Ok(()),
-            Some((name, _)) => {
-                let shown = &name[..name.floor_char_boundary(NAME_SHOWN_BYTES_MAX)];
-                let why = format!("unknown; nothing was deleted. Valid parameters are {}", known.join(", "));
-                Err(ApiError::bad_param(shown, why))
-            }
+    /// Refuses parameters other than `known`, empty ones, and further values of one that is not `repeatable`. For requests that delete: an
+    /// unknown parameter may be a misspelled one, such as `dryrun`, without which more is deleted than was meant, and so may an empty one.
+    pub(crate) fn only(&self, known: &[&str], repeatable: &[&str]) -> Result<(), ApiError> {
+        if self.has_other_body {
+            let message = "the body is no form; nothing was deleted. Send parameters in the URL, or with the Content-Type \
+                application/x-www-form-urlencoded";
+            return Err(ApiError::bad_data(message));
         }
+        for (position, (name, value)) in self.all.iter().enumerate() {
+            let is = |known: &&str| known == name;
+            let is_repeated = || self.all[..position].iter().any(|(earlier, _)| earlier == name);
+            let why = if !known.iter().chain(repeatable).any(is) {
+                let valid = [known, repeatable].concat().join(", ");
+                format!("unknown; nothing was deleted. Valid parameters are {valid}")
+            } else if value.is_empty() {
+                "empty; nothing was deleted".to_owned()
+            } else if !repeatable.iter().any(is) && is_repeated() {
+                "given more than once; nothing was deleted".to_owned()
+            } else {
+                continue;
+            };
+            return Err(ApiError::bad_param(&name[..name.floor_char_boundary(NAME_SHOWN_BYTES_MAX)], why));
+        }
+        Ok(())
     }
 
     /// What the audit log says about the request. `None` if it is no administrative one.
@@ -211,7 +228,7 @@ mod tests {
     #[test]
     fn forms_go_before_the_query_string() {
         let all = vec![("a".into(), "1".into()), ("a".into(), "2".into()), ("b".into(), String::new())];
-        let p = Params { all, operation: None, _memory: None };
+        let p = Params { all, operation: None, has_other_body: false, _memory: None };
         assert_eq!((p.get("a"), p.get("b")), (Some("1"), None));
         assert_eq!(p.all("a").count(), 2);
     }

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::error::{ApiError, WriteError, is_refused};
-use crate::audit::Operation;
+use crate::audit::{Audit, Operation};
 use crate::auth::{
     Access, CREDENTIAL_BYTES_MAX, Caller, Credential, Original, Presented, Reach, unauthenticated,
 };
@@ -12,12 +12,14 @@ use crate::tls::ClientNames;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use model::{ErrorKind, Principal, TenantId, TenantSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Header in which the client names its tenant, as in Cortex, Mimir and Loki.
 const HEADER: &str = "x-scope-orgid";
@@ -38,7 +40,7 @@ pub(super) async fn identify(
     next: Next,
 ) -> Response {
     let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
-    let line = matches!(access, Access::Admin | Access::TenantAdmin)
+    let asked = matches!(access, Access::Admin | Access::TenantAdmin)
         .then(|| (request.method().clone(), request.uri().clone(), Operation::default()));
     let (method, path) = (request.method(), request.uri().path());
     let original = Original { method, path, headers: request.headers() };
@@ -63,7 +65,7 @@ pub(super) async fn identify(
         }
     }
     request.extensions_mut().insert(AdminReach(reach));
-    if let Some((.., operation)) = &line {
+    if let Some((.., operation)) = &asked {
         principal.iter().for_each(|principal| operation.note_tenant(&principal.tenant));
         request.extensions_mut().insert(operation.clone());
     }
@@ -74,17 +76,34 @@ pub(super) async fn identify(
     if let Some(principal) = &principal {
         request.extensions_mut().insert(principal.clone());
     }
+    let audit = Arc::clone(&app.audit);
+    let mut line = asked.map(|asked| Line { audit, caller: name, client: peer.0, asked, status: None });
     let mut response = next.run(request).await;
     let status = response.status();
+    line.iter_mut().for_each(|line| line.status = Some(status));
     if let Some(principal) = principal
         && is_refused(&response)
     {
         response.extensions_mut().insert(principal); // attributes the refusal to its tenant
     }
-    if let Some((method, uri, operation)) = line {
-        app.audit.served(&name, peer.0, (&method, &uri), &operation, status);
-    }
     response
+}
+
+/// An administrative request. When this is dropped, it is logged: also if the client has gone away before the answer, because what it asked for
+/// goes on.
+struct Line {
+    audit: Arc<Audit>,
+    caller: Arc<str>,
+    client: SocketAddr,
+    asked: (Method, Uri, Operation),
+    status: Option<StatusCode>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Self { audit, caller, client, asked: (method, uri, operation), status } = self;
+        audit.served(caller, *client, (method, uri), operation, *status);
+    }
 }
 
 /// Returns the tenant with its weight, which determines its share of the connections. `None` for a new

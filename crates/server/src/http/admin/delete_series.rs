@@ -31,7 +31,7 @@ pub(super) async fn delete_series(
     AdminTenant(tenant): AdminTenant,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let is_dry = is_dry_run(&params, &["match[]", "start", "end"])?;
+    let is_dry = is_dry_run(&params, &["start", "end"], &["match[]"])?;
     let selectors = Selectors::of(&params, true)?;
     let range = params.range()?;
     wait_for_series_of(&app, &tenant).await?;
@@ -54,9 +54,9 @@ pub(super) async fn delete_series(
 }
 
 /// Reads the parameter `dry_run` of a request that deletes, and notes it for the audit log. Fails if the request has parameters
-/// other than this one and `others`.
-pub(super) fn is_dry_run(params: &Params, others: &[&str]) -> Result<bool, ApiError> {
-    params.only(&[others, &["dry_run"]].concat())?;
+/// other than this one, `others` and `repeatable`.
+pub(super) fn is_dry_run(params: &Params, others: &[&str], repeatable: &[&str]) -> Result<bool, ApiError> {
+    params.only(&[others, &["dry_run"]].concat(), repeatable)?;
     let is_dry = match params.get("dry_run") {
         None | Some("false") => false,
         Some("true") => true,

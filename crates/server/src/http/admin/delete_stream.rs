@@ -19,7 +19,7 @@ pub(super) async fn delete_stream(
     AdminTenant(tenant): AdminTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let is_dry = is_dry_run(&params, &["stream"])?;
+    let is_dry = is_dry_run(&params, &["stream"], &[])?;
     let name = params.get("stream").ok_or_else(|| ApiError::bad_data("no stream parameter provided"))?;
     let stream = StreamName::parse(name).map_err(|error| ApiError::bad_param("stream", error))?;
     let (place, node) = (Place::of(&app, &tenant)?, app.node.clone());

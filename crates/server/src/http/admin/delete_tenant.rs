@@ -25,12 +25,13 @@ pub(super) async fn delete_tenant(
     AdminReach(reach): AdminReach,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let is_dry = is_dry_run(&params, &["tenant"])?;
-    let name = params.get("tenant").ok_or_else(|| ApiError::bad_data("no tenant parameter provided"))?;
-    let tenant = TenantId::parse(name).map_err(|error| ApiError::bad_param("tenant", error))?;
-    if let Some(operation) = params.operation() {
-        operation.note_tenant(&tenant);
+    let named = params.get("tenant").map(TenantId::parse);
+    if let (Some(operation), Some(Ok(tenant))) = (params.operation(), &named) {
+        operation.note_tenant(tenant);
     }
+    let is_dry = is_dry_run(&params, &["tenant"], &[])?;
+    let named = named.ok_or_else(|| ApiError::bad_data("no tenant parameter provided"))?;
+    let tenant = named.map_err(|error| ApiError::bad_param("tenant", error))?;
     reach.check(&tenant)?;
     delete_or_count(&app, peer, tenant, is_dry).await
 }
@@ -42,7 +43,7 @@ pub(super) async fn delete_own(
     AdminTenant(tenant): AdminTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
-    delete_or_count(&app, peer, tenant, is_dry_run(&params, &[])?).await
+    delete_or_count(&app, peer, tenant, is_dry_run(&params, &[], &[])?).await
 }
 
 /// Tells, in the format of Mimir and Cortex, whether the deletion of the request's tenant is complete. It is

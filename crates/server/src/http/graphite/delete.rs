@@ -39,7 +39,7 @@ pub(super) async fn delete_series(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let (AdminTenant(tenant), params) = (tenant?, params?);
-    params.only(&["path", "path[]", "pretty"])?;
+    params.only(&["pretty", "jsonp"], &["path", "path[]"])?;
     if let Some(operation) = params.operation() {
         operation.note_dry_run(false);
     }
