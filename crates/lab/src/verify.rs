@@ -188,8 +188,8 @@ pub(crate) async fn try_query(client: &mut Client, prefix: &str, api: ReadApi) -
     let path = prefix.to_owned() + api_path(api);
     let answer = match client.send(Method::POST, &path, form.into()).await {
         Ok(answer) => answer,
-        Err(failure @ Failure::Connect(_)) => return Err(failure.to_string()),
-        Err(_) => return Ok(()),
+        Err(failure @ (Failure::Connect(_) | Failure::Broken(_))) => return Err(failure.to_string()),
+        Err(Failure::Timeout(_) | Failure::TooLarge(_)) => return Ok(()),
     };
     let is_refused = match answer.status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED => true,

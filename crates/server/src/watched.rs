@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stdx::telemetry::{Counter, Registry};
 
 /// Interval at which the files are read. Changes are found by comparing contents, because modification times
@@ -35,8 +35,8 @@ pub(crate) struct Watched<S: Source> {
     source: Option<S>,
     current: RwLock<Arc<S::Content>>,
     last: Mutex<Option<Result<S::Raw, String>>>,
-    /// Why the file could not be reloaded when it changed last.
-    error: Mutex<Option<String>>,
+    /// Why the file could not be reloaded when it changed last, and when this was logged.
+    error: Mutex<Option<(String, Instant)>>,
     /// False if the files could not be read or parsed, so that earlier content is in effect.
     is_current: Arc<AtomicBool>,
     reloads: [Counter; 2],
@@ -82,10 +82,13 @@ impl<S: Source> Watched<S> {
         self.source.is_some()
     }
 
-    /// Logs again why the earlier content is still in effect, because someone asked for a reload.
+    /// Logs again why the earlier content is still in effect, because someone asked for a reload. The change itself may have been logged just
+    /// now.
     pub(crate) fn remind(&self) {
-        if let Some(error) = &*self.error.lock() {
-            tracing::error!(file = S::NAME, %error, "a file is invalid; its earlier content is in effect");
+        if let Some((error, logged)) = &*self.error.lock()
+            && logged.elapsed() > 2 * POLL_EVERY
+        {
+            tracing::error!(file = S::NAME, %error, "cannot reload a file; its earlier content stays in effect");
         }
     }
 
@@ -101,7 +104,7 @@ impl<S: Source> Watched<S> {
         let warning = raw.as_ref().ok().and_then(|raw| source.warning(raw)).filter(|_| content.is_ok());
         *last = Some(raw);
         self.is_current.store(content.is_ok(), Ordering::Relaxed);
-        *self.error.lock() = content.as_ref().err().cloned();
+        *self.error.lock() = content.as_ref().err().map(|error| (error.clone(), Instant::now()));
         match content {
             Ok(content) => {
                 *self.current.write() = Arc::new(content);

@@ -174,7 +174,10 @@ fn acknowledged_events_survive_a_kill_and_the_torn_end_of_a_file() {
     assert_eq!(whats(&list(&server, &[])), numbers(20));
     store(&server, &json!({"what": "20", "when": 1020}));
     assert_eq!(whats(&list(&server, &[])), numbers(21));
-    assert_eq!(server.log_lines("whose write was interrupted").len(), 1);
+    // a thread reads the log
+    wait_for("the line of the log", || {
+        (server.log_lines("whose write was interrupted").len() == 1).then_some(())
+    });
     server.kill9();
     server.restart();
     assert_eq!(whats(&list(&server, &[])), numbers(21));
@@ -198,7 +201,9 @@ fn a_damaged_last_event_is_reported_and_its_id_is_not_used_again() {
     store(&server, &json!({"what": "4", "when": 1004}));
     assert_eq!(whats(&list(&server, &[])), ["1", "2", "4"]);
     server.send(&Request::get("/events/3")).expect(404, &[]);
-    assert_eq!(server.log_lines("a file of events is damaged").len(), 1);
+    wait_for("the line of the log", || {
+        (server.log_lines("a file of events is damaged").len() == 1).then_some(())
+    });
     assert_eq!(server.metric("floodmark_graphite_damaged_event_lines_total"), 1.0);
     let copies = std::fs::read_dir(server.data_dir().join("events/quarantine")).unwrap();
     let copies: Vec<_> = copies.map(|copy| std::fs::read(copy.unwrap().path()).unwrap()).collect();

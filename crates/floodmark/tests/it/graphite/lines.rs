@@ -155,8 +155,7 @@ fn lines_in_an_http_request_are_not_stored() {
     assert_eq!(series(&server), 0);
     let refusals = server.send(&Request::get("/api/v1/refusals")).text();
     assert!(
-        refusals
-            .contains(r#"HTTP request, and not lines of Graphite; the connection is closed, in \"POST /"#),
+        refusals.contains("not lines of Graphite; the connection is closed, in a line of an HTTP request"),
         "{refusals}"
     );
     // a name may look like a method
@@ -395,8 +394,12 @@ fn the_first_part_of_a_path_may_be_the_tenant() {
     let dropped =
         |reason| server.metric(&format!(r#"floodmark_graphite_dropped_points_total{{reason="{reason}"}}"#));
     assert_eq!(dropped("malformed"), 2.0);
+    // readers of the address's tenant do not see what others have sent
     let wrong = example(&server, "malformed")["message"].to_string();
-    assert!(wrong.contains(&format!(r#"in \"no_tenant 1 {now_s}\""#)), "{wrong}");
+    assert!(
+        wrong.contains("does not begin with the name of a tenant") && !wrong.contains("no_tenant"),
+        "{wrong}"
+    );
     assert!(dropped("refused") >= 1.0, "nobody may write to the server's own tenant");
 }
 
