@@ -100,8 +100,8 @@ fn an_export_is_listed_and_can_be_canceled() {
     let now = now_ms();
     for part in 0..4 {
         let of = |i: i64| Series::named("m").label("i", i.to_string());
-        let series =
-            (0..500).map(|i| of(part * 500 + i).samples((0..500).map(|i| (now - i, 0.1 * i as f64))));
+        let series = (0..500)
+            .map(|i| of(part * 500 + i).samples((0..500).map(|i| (now - i, (0.1 * i as f64).sqrt()))));
         server.send(&Request::write(&wire::v1(&series.collect::<Vec<_>>()))).expect(204, &[]);
     }
     // an export that the client does not read, and that is larger than the buffers of the sockets
