@@ -58,7 +58,10 @@ impl Addresses {
         let (began, mut reached) = (Instant::now(), BTreeSet::new());
         for tenant in tenants {
             let endpoints = &self.write[tenant.number];
-            while !endpoints.iter().any(|endpoint| reached.contains(&endpoint.address())) {
+            let is_reached = |reached: &BTreeSet<_>| {
+                endpoints.iter().any(|endpoint| reached.contains(&endpoint.address()))
+            };
+            while !is_reached(&reached) {
                 let mut failed = None;
                 for endpoint in endpoints {
                     let mut socket = Socket::new(endpoint, self.timeout, self.killed.clone());
@@ -67,7 +70,7 @@ impl Addresses {
                         Err(failure) => failed = Some(failure),
                     }
                 }
-                let Some(failure) = failed else { break };
+                let Some(failure) = failed.filter(|_| !is_reached(&reached)) else { break };
                 if began.elapsed() > START_WAIT {
                     let url = tenant.fill(&scenario.target.write.all()[0]);
                     bail!(
