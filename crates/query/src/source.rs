@@ -18,15 +18,14 @@ pub trait SeriesSource: Sync {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError>;
 
     /// Selects the series whose metric name a glob matches. Storage may list the names to look them up, if the list takes at most
-    /// `list_bytes_max`. Also returns what the list takes until the series are dropped.
+    /// `list_bytes_max`. Of the series without labels besides the name, it may also return those without samples in the range.
     fn select_glob(
         &self,
         glob: &Glob,
         range: TimeRange,
         _list_bytes_max: u64,
-    ) -> Result<(Box<dyn SeriesSet + '_>, u64), SourceError> {
-        let matchers = [Matcher::glob(METRIC_NAME, glob)];
-        Ok((self.select(&Select { matchers: &matchers, range })?, 0))
+    ) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        self.select(&Select { matchers: &[Matcher::glob(METRIC_NAME, glob)], range })
     }
 
     /// Starts a pass over rolled-up data, or returns `None` if storage has none. Windows inside
@@ -124,6 +123,16 @@ pub trait SeriesSet {
     fn labels(&mut self) -> LabelsRef<'_>;
 
     fn len_hint(&self) -> usize;
+
+    /// Skips series of [`SeriesSource::select_glob`] without samples in the range, because they would take too much memory. The source says
+    /// so in a warning.
+    fn leave_out_silent(&mut self) {}
+
+    /// Memory that [`SeriesSource::select_glob`] takes for names. It may grow with each series, by at most half of what
+    /// [`Self::limit`] allows.
+    fn names_bytes(&self) -> u64 {
+        0
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

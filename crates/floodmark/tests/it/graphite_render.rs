@@ -1,6 +1,6 @@
 //! Queries through Graphite's `/render`.
 
-use crate::harness::{Request, Server, now_ms};
+use crate::harness::{Request, Server, now_ms, wait_for};
 
 /// A node that has these lines.
 fn server_with(lines: &str) -> Server {
@@ -52,6 +52,50 @@ fn render_answers_values_at_equal_steps() {
         .header("Content-Type", "application/x-www-form-urlencoded");
     let answer = server.send(&form);
     answer.expect(200, &[&two]);
+}
+
+/// Alerts on silent metrics make numbers of nulls. Whether a metric is in memory or only in the table makes no difference.
+#[test]
+fn metrics_without_values_in_the_range_are_nulls() {
+    let minute = now_ms() / 60_000 * 60 - 600;
+    let mut server =
+        server_with(&format!("a.one 1 {minute}\na.two 2 {minute}\na.b.c 3 {minute}\na.one;k=v 7 {minute}\n"));
+    for is_in_memory in [true, false] {
+        if !is_in_memory {
+            server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &[]);
+            assert!(server.terminate().success());
+            server.restart();
+        }
+        // the first query has the index built, and says that it is missing
+        wait_for("the index of names", || {
+            let answer = server.send(&Request::get("/render?format=json&target=a.none"));
+            answer.header("x-floodmark-warning").is_none().then_some(())
+        });
+        for first in [minute - 86_400, minute + 120] {
+            let (m0, m1) = (first, first + 60);
+            let range = format!("from={}&until={m1}", first - 1);
+            let line = |name: &str, tags: &str, value: &str| {
+                format!(r#"{{"target":"{name}","tags":{tags},"datapoints":[[{value},{m0}],[{value},{m1}]]}}"#)
+            };
+            let named = |name: &str, path: &str, value| line(name, &format!(r#"{{"name":"{path}"}}"#), value);
+            let (one, two) = (named("a.one", "a.one", "null"), named("a.two", "a.two", "null"));
+            let check = |target: &str, expected: &[&str]| {
+                let found = render(&server, &format!("{range}&target={target}"));
+                assert_eq!(found, format!("[{}]", expected.join(",")), "{target}, in memory: {is_in_memory}");
+            };
+            check("a.*", &[&one, &two]);
+            check("a.two", &[&two]);
+            check("a.{two,none}", &[&two]);
+            check("a.none", &[]);
+            check("removeEmptySeries(a.*)", &[]);
+            check(
+                "transformNull(a.one,-1)",
+                &[&line("transformNull(a.one,-1)", r#"{"name":"a.one","transformNull":"-1.0"}"#, "-1")],
+            );
+            let counted = render(&server, &format!("{range}&target=countSeries(a.*)"));
+            assert!(counted.contains(&format!(r#""datapoints":[[2,{m0}],[2,{m1}]]"#)), "{counted}");
+        }
+    }
 }
 
 /// Dashboards set the variables of templates in the request.

@@ -167,8 +167,9 @@ impl<'a> Evaluator<'a> {
         let Context { from_s, until_s, now_s, .. } = *context;
         let select = Select { pick, from_s, until_s, now_s, order, list_bytes_max };
         let mut selection = self.source.select(&select)?;
+        let mut names_bytes = selection.names_bytes();
         if list_bytes_max > 0 {
-            listed.give_back(list_bytes_max.saturating_sub(selection.list_bytes()) as usize);
+            listed.give_back(list_bytes_max.saturating_sub(names_bytes) as usize);
         }
         let must_sort = order == Order::ByName && !selection.is_ordered();
         let mut held = Held::new(self.meter);
@@ -180,6 +181,9 @@ impl<'a> Evaluator<'a> {
             if !selection.next(&mut stored)? {
                 break;
             }
+            let grown_bytes = selection.names_bytes().saturating_sub(names_bytes);
+            listed.add_bytes(grown_bytes as usize)?;
+            names_bytes += grown_bytes;
             self.meter.count_samples(stored.samples as usize);
             charge.set(stored.samples + stored.values.len() as u64 / 2 + 1)?;
             let series = self.series(leaf, &mut stored, context);

@@ -125,6 +125,7 @@ impl Glob {
             paths = all.collect();
         }
         paths.sort_unstable();
+        paths.dedup();
         Some(paths)
     }
 

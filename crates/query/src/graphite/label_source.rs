@@ -52,17 +52,16 @@ impl Source for LabelSource<'_> {
         let end_s = select.until_s.saturating_add(self.schemas.step_max_s().saturating_mul(2));
         let range = TimeRange::new(start_ms, end_s.saturating_mul(1000) - 1);
         let select_labels = |matchers| self.series.select(&SelectLabels { matchers, range });
-        let ((set, list_bytes), form) = match select.pick {
+        let (set, form) = match select.pick {
             Pick::Paths(glob) => (self.series.select_glob(glob, range, select.list_bytes_max)?, Form::Path),
-            Pick::Tagged(matchers) => ((select_labels(matchers)?, 0), Form::Tagged),
-            Pick::Named(matchers) => ((select_labels(matchers)?, 0), Form::Labels(matchers.len())),
+            Pick::Tagged(matchers) => (select_labels(matchers)?, Form::Tagged),
+            Pick::Named(matchers) => (select_labels(matchers)?, Form::Labels(matchers.len())),
         };
         let (from_s, until_s, now_s) = (select.from_s, select.until_s, select.now_s);
         let samples = SeriesSamples::default();
         let schemas = self.schemas;
         Ok(Box::new(LabelSelection {
             set,
-            list_bytes,
             samples,
             schemas,
             form,
@@ -70,9 +69,14 @@ impl Source for LabelSource<'_> {
             until_s,
             now_s,
             values_max: 0,
+            nulls_max: None,
         }))
     }
 }
+
+/// Series without samples in the range take at most this part of a query's memory. Metrics that ended long ago must not cause a query of
+/// others to fail.
+const NULLS_PART: u64 = 2;
 
 /// Which of the series that have matching labels are selected.
 enum Form {
@@ -94,7 +98,6 @@ impl Form {
 
 struct LabelSelection<'a> {
     set: Box<dyn SeriesSet + 'a>,
-    list_bytes: u64,
     samples: SeriesSamples,
     schemas: &'a dyn Schemas,
     form: Form,
@@ -102,6 +105,8 @@ struct LabelSelection<'a> {
     until_s: i64,
     now_s: i64,
     values_max: u64,
+    /// What series without samples may still take, in values of 16 bytes. `None` before the first of them.
+    nulls_max: Option<u64>,
 }
 
 impl Selection for LabelSelection<'_> {
@@ -117,6 +122,14 @@ impl Selection for LabelSelection<'_> {
             let schema = self.schemas.schema_of(&stored.name);
             let Some(layout) = schema.layout(self.from_s, self.until_s, self.now_s) else { continue };
             let needed = samples.len() as u64 + layout.len() as u64 / 2;
+            if samples.is_empty() {
+                let left = self.nulls_max.get_or_insert(self.values_max / NULLS_PART);
+                let Some(rest) = left.checked_sub(needed + 1) else {
+                    self.set.leave_out_silent();
+                    continue;
+                };
+                *left = rest;
+            }
             if needed > self.values_max {
                 let message = format!(
                     "one series has {} samples and {} values in the range",
@@ -137,8 +150,8 @@ impl Selection for LabelSelection<'_> {
         Ok(false)
     }
 
-    fn list_bytes(&self) -> u64 {
-        self.list_bytes
+    fn names_bytes(&self) -> u64 {
+        self.set.names_bytes()
     }
 
     fn limit(&mut self, values_max: u64) {

@@ -64,8 +64,9 @@ pub trait Selection {
     /// take more, `next` fails before it allocates them.
     fn limit(&mut self, values_max: u64);
 
-    /// Memory of the list of paths that the glob matches, at most [`Select::list_bytes_max`].
-    fn list_bytes(&self) -> u64 {
+    /// Memory of the names that the glob matches: at first that of a list, at most [`Select::list_bytes_max`]. It may grow with
+    /// each series, by at most half of what [`Self::limit`] allows.
+    fn names_bytes(&self) -> u64 {
         0
     }
 

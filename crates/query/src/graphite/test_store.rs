@@ -6,7 +6,7 @@ use crate::memory_source::MemorySource;
 use crate::{Interrupt, QueryError, Select, SeriesSet, SeriesSource, SourceError};
 use jiff::tz::TimeZone;
 use model::labels::METRIC_NAME;
-use model::{Labels, Samples, TimeRange};
+use model::{Labels, LabelsRef, Samples, SeriesSamples, TimeRange};
 use std::sync::atomic::AtomicBool;
 
 /// No value.
@@ -23,8 +23,9 @@ pub(super) struct Store {
     pub(super) samples_max: u64,
     /// Maximum of `list_bytes`.
     pub(super) listed_bytes: u64,
-    /// Memory of the list of paths that a glob with wildcards matches.
+    /// Memory of the list of paths that a glob with wildcards matches, and what each series adds to it.
     pub(super) list_bytes: u64,
+    pub(super) growth_bytes: u64,
     /// Memory for parsing a target.
     pub(super) targets_bytes: u64,
 }
@@ -46,6 +47,7 @@ impl Store {
             samples_max: 100_000,
             listed_bytes: 0,
             list_bytes: 0,
+            growth_bytes: 0,
             targets_bytes: 1 << 20,
         }
     }
@@ -139,9 +141,39 @@ impl SeriesSource for Store {
         glob: &Glob,
         range: TimeRange,
         list_bytes_max: u64,
-    ) -> Result<(Box<dyn SeriesSet + '_>, u64), SourceError> {
-        let (set, _) = self.source.select_glob(glob, range, list_bytes_max)?;
-        Ok((set, if self.list_bytes <= list_bytes_max { self.list_bytes } else { 0 }))
+    ) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let set = self.source.select_glob(glob, range, list_bytes_max)?;
+        let names_bytes = if self.list_bytes <= list_bytes_max { self.list_bytes } else { 0 };
+        Ok(Box::new(Listed { set, names_bytes, growth_bytes: self.growth_bytes }))
+    }
+}
+
+struct Listed<'a> {
+    set: Box<dyn SeriesSet + 'a>,
+    names_bytes: u64,
+    growth_bytes: u64,
+}
+
+impl SeriesSet for Listed<'_> {
+    fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError> {
+        self.names_bytes += self.growth_bytes;
+        self.set.next(samples)
+    }
+
+    fn limit(&mut self, samples_max: u64) {
+        self.set.limit(samples_max);
+    }
+
+    fn labels(&mut self) -> LabelsRef<'_> {
+        self.set.labels()
+    }
+
+    fn len_hint(&self) -> usize {
+        self.set.len_hint()
+    }
+
+    fn names_bytes(&self) -> u64 {
+        self.names_bytes
     }
 }
 

@@ -1,4 +1,4 @@
-//! Indexes of the names of untagged metrics, one for each tenant whose metrics are searched.
+//! Indexes of the names of untagged metrics, one for each tenant whose metrics are searched or rendered by globs.
 //!
 //! ```text
 //!   first search ─▶ wanted ──keeper──▶ building ─▶ ready ◀─ each search adds the names that are new in the heads
@@ -12,11 +12,13 @@
 //! - [`globs`]: series whose names a glob matches
 //! - [`keeper`]: the thread that builds indexes, merges their runs, and drops those that are not used
 //! - [`ready`]: an index, and what it knows
+//! - [`silent`]: metrics without samples in the range of a query
 
 mod globs;
 mod keeper;
 pub(super) mod names;
 mod ready;
+mod silent;
 #[cfg(test)]
 mod tests;
 
@@ -86,7 +88,7 @@ impl PathIndexes {
             keeper: OnceLock::new(),
             scans: registry.counter(
                 "floodmark_paths_scans_total",
-                "Searches for metrics that read all names, because the index of names was not ready or had no memory.",
+                "Searches for metrics, and globs in targets, that read all names, because the index of names was not ready or had no memory.",
             ),
             builds: registry.counter("floodmark_paths_builds_total", "Indexes of names that were built."),
         }
@@ -110,18 +112,38 @@ impl PathIndexes {
         self.tenants.lock().remove(tenant);
     }
 
-    /// The names of all metrics that were acknowledged before the call. `None` if there is no index; it is then built if
-    /// there is memory for it.
+    /// The names of all metrics that were acknowledged before the call, for a search that otherwise reads all names. `None` if there is
+    /// no index; it is then built if there is memory for it.
     pub(crate) fn snapshot(
         &self,
         context: &Context,
         tenant: &TenantId,
         interrupt: &dyn Interrupt,
     ) -> Result<Option<Snapshot>, Canceled> {
-        let Some(paths) = self.of(tenant) else {
+        self.enter(tenant);
+        let snapshot = self.of_known(context, tenant, interrupt)?;
+        if snapshot.is_none() {
             self.scans.inc();
-            return Ok(None);
-        };
+        }
+        Ok(snapshot)
+    }
+
+    /// Has an index built, unless the tenant has no data.
+    fn want(&self, context: &Context, tenant: &TenantId) {
+        if context.has_data(tenant) {
+            self.enter(tenant);
+            self.wake();
+        }
+    }
+
+    /// Like [`Self::snapshot`], but only if metrics of the tenant were searched before.
+    fn of_known(
+        &self,
+        context: &Context,
+        tenant: &TenantId,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<Snapshot>, Canceled> {
+        let Some(paths) = self.tenants.lock().get(tenant).map(Arc::clone) else { return Ok(None) };
         let now_s = context.steady_s();
         paths.used_s.store(now_s, Ordering::Relaxed);
         let is_ready = match &*lock(&paths.state, interrupt)? {
@@ -137,10 +159,7 @@ impl PathIndexes {
         let mut state = lock(&paths.state, interrupt)?;
         let ready = match &mut *state {
             State::Ready(ready) if is_ready => ready,
-            _ => {
-                self.scans.inc();
-                return Ok(None);
-            }
+            _ => return Ok(None),
         };
         match ready.refresh(context, tenant, table, interrupt, &self.account)? {
             Fresh::Yes => {
@@ -151,27 +170,25 @@ impl PathIndexes {
             }
             Fresh::Missing => {
                 *state = State::Wanted { from_s: ready.again_from_s() };
-                self.scans.inc();
                 Ok(None)
             }
             Fresh::Full => {
                 *state = State::Wanted { from_s: now_s + FULL_PAUSE_S };
-                self.scans.inc();
                 Ok(None)
             }
         }
     }
 
-    fn of(&self, tenant: &TenantId) -> Option<Arc<TenantPaths>> {
+    /// Makes an entry for the tenant, if there is memory for it.
+    fn enter(&self, tenant: &TenantId) {
         let mut tenants = self.tenants.lock();
-        if let Some(known) = tenants.get(tenant) {
-            return Some(Arc::clone(known));
+        if !tenants.contains_key(tenant)
+            && let Ok(memory) = self.account.reserve((TENANT_BYTES + 2 * tenant.as_str().len()) as u64)
+        {
+            let state = Mutex::new(State::Wanted { from_s: 0 });
+            let paths = TenantPaths { state, used_s: AtomicU32::new(0), _memory: memory };
+            tenants.insert(tenant.clone(), Arc::new(paths));
         }
-        let memory = self.account.reserve((TENANT_BYTES + 2 * tenant.as_str().len()) as u64).ok()?;
-        let state = Mutex::new(State::Wanted { from_s: 0 });
-        let paths = Arc::new(TenantPaths { state, used_s: AtomicU32::new(0), _memory: memory });
-        tenants.insert(tenant.clone(), Arc::clone(&paths));
-        Some(paths)
     }
 
     fn wake(&self) {

@@ -82,10 +82,10 @@ fn series_of(
         let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);
         let stored =
             Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
-        let source = GlobSource::new(&stored, reads, tenant, canceled);
+        let globs = GlobSource::new(&stored, reads, tenant, canceled);
         let rules = app.node.rules().current();
         let source = EventSource {
-            series: LabelSource::new(&source, &rules.schemas),
+            series: LabelSource::new(&globs, &rules.schemas),
             events: &reads.events,
             tenant,
             expired_before_ms,
@@ -93,7 +93,11 @@ fn series_of(
         };
         match evaluate(targets, &source, options) {
             Err(_) if stored.is_expired() && tries < TRIES_MAX => {}
-            answer => return Ok((answer?, stored.left_out())),
+            answer => {
+                let mut left_out = stored.left_out();
+                left_out.extend(globs.left_out());
+                return Ok((answer?, left_out));
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Selects the paths of a glob through the index of names.
 
+use super::Snapshot;
+use super::silent::{Found, Names, WithSilent};
 use crate::query_source::{Canceled, Context, Source, canceled};
 use ::paths::{Pattern, Stopped, find};
 use model::labels::METRIC_NAME;
@@ -7,6 +9,7 @@ use model::{TenantId, TimeRange};
 use query::graphite::Glob;
 use query::{Interrupt, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A list of more names takes as long to look up as testing all names.
 const NAMES_MAX: usize = 10_000;
@@ -27,9 +30,10 @@ const ALLOCATION_BYTES_MIN: usize = 16;
 #[derive(Debug)]
 pub(crate) struct GlobSource<'a> {
     source: &'a Source<'a>,
-    context: &'a Context,
-    tenant: &'a TenantId,
-    interrupt: Arc<dyn Interrupt>,
+    pub(super) context: &'a Context,
+    pub(super) tenant: &'a TenantId,
+    pub(super) interrupt: Arc<dyn Interrupt>,
+    has_left_out_silent: AtomicBool,
 }
 
 impl<'a> GlobSource<'a> {
@@ -39,7 +43,7 @@ impl<'a> GlobSource<'a> {
         tenant: &'a TenantId,
         interrupt: Arc<dyn Interrupt>,
     ) -> Self {
-        Self { source, context, tenant, interrupt }
+        Self { source, context, tenant, interrupt, has_left_out_silent: AtomicBool::new(false) }
     }
 
     /// What a list may take of a query's memory, with its copies.
@@ -47,19 +51,41 @@ impl<'a> GlobSource<'a> {
         (memory_bytes / MEMORY_PART).min((COPIES * NAMES_BYTES_MAX) as u64)
     }
 
-    /// The paths that the glob matches, and the memory of the list with its copies. `None` if it would take more than
-    /// `bytes_max`, or if there is no index.
-    fn paths(&self, glob: &Glob, bytes_max: u64) -> Result<Option<(Vec<String>, u64)>, Canceled> {
-        // the two kinds of patterns differ in what a backslash means
-        let Some(pattern) = Pattern::parse(glob.text()).ok().filter(|_| !glob.text().contains('\\')) else {
-            return Ok(None);
-        };
-        let Some(names) = self.context.paths.snapshot(self.context, self.tenant, &*self.interrupt)? else {
-            return Ok(None);
-        };
-        if !names.left_out.is_empty() {
-            return Ok(None); // so that the source names what it cannot read
+    /// A warning, if metrics without samples in the range may be missing.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        let text = "metrics without values in the range are missing: there is no complete index of names yet, or no memory for it or \
+                    for them";
+        self.has_left_out_silent.load(Ordering::Relaxed).then(|| text.to_owned())
+    }
+
+    pub(super) fn leave_out_silent(&self) {
+        self.has_left_out_silent.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes it if the index lacks names.
+    pub(super) fn check(&self, index: &Snapshot) {
+        if !index.left_out.is_empty() {
+            self.leave_out_silent();
         }
+    }
+
+    /// The glob as a pattern of the index. `None` if the index has no such patterns.
+    pub(super) fn pattern_of(glob: &Glob) -> Option<Pattern> {
+        // the two kinds of patterns differ in what a backslash means, and in a dot between brackets
+        let text = glob.text();
+        let is_same = !text.contains('\\') && text.split('.').count() == glob.segments().len();
+        Pattern::parse(text).ok().filter(|_| is_same)
+    }
+
+    /// The paths that the glob matches, and the memory of the list with its copies. `None` if it would take more than
+    /// `bytes_max`.
+    fn paths(
+        &self,
+        glob: &Glob,
+        names: &Snapshot,
+        bytes_max: u64,
+    ) -> Result<Option<(Vec<String>, u64)>, Canceled> {
+        let Some(pattern) = Self::pattern_of(glob) else { return Ok(None) };
         let (mut found, mut bytes, mut is_full) = (Vec::new(), 0, false);
         let select = |node: ::paths::Node<'_>| {
             if node.is_leaf && glob.matches(node.path) {
@@ -74,6 +100,19 @@ impl<'a> GlobSource<'a> {
         find(&names.runs, &pattern, select, || !self.interrupt.is_set()).map_err(|Stopped| Canceled)?;
         Ok((!is_full).then_some((found, bytes)))
     }
+
+    /// Selects the series of a list of names. They are looked up, so this needs no index.
+    fn select_listed(
+        &self,
+        matcher: Matcher,
+        range: TimeRange,
+    ) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let context = self.context;
+        let index = context.paths.of_known(context, self.tenant, &*self.interrupt);
+        let index = index.map_err(|Canceled| canceled())?;
+        let set = self.source.select(&Select { matchers: std::slice::from_ref(&matcher), range })?;
+        Ok(Box::new(WithSilent::new(self, set, index, Names::listed(matcher, false, 0))))
+    }
 }
 
 impl SeriesSource for GlobSource<'_> {
@@ -86,14 +125,28 @@ impl SeriesSource for GlobSource<'_> {
         glob: &Glob,
         range: TimeRange,
         list_bytes_max: u64,
-    ) -> Result<(Box<dyn SeriesSet + '_>, u64), SourceError> {
-        let (mut matcher, mut list_bytes) = (Matcher::glob(METRIC_NAME, glob), 0);
-        if matcher.as_glob().is_some()
-            && let Some((paths, bytes)) = self.paths(glob, list_bytes_max).map_err(|Canceled| canceled())?
-        {
-            (matcher, list_bytes) = (Matcher::one_of(METRIC_NAME, paths), bytes);
+    ) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let (matcher, context) = (Matcher::glob(METRIC_NAME, glob), self.context);
+        if matcher.as_glob().is_none() {
+            return self.select_listed(matcher, range);
         }
-        Ok((self.source.select(&Select { matchers: &[matcher], range })?, list_bytes))
+        let index = context.paths.snapshot(context, self.tenant, &*self.interrupt);
+        let index = index.map_err(|Canceled| canceled())?;
+        // a list without some of the names would hide the source's warning of what it cannot read
+        let complete = index.as_ref().filter(|index| index.left_out.is_empty());
+        let listed = complete.map(|index| self.paths(glob, index, list_bytes_max)).transpose();
+        let select = |matcher| self.source.select(&Select { matchers: std::slice::from_ref(matcher), range });
+        let (set, index, names) = match listed.map_err(|Canceled| canceled())?.flatten() {
+            Some((paths, bytes)) => {
+                let matcher = Matcher::one_of(METRIC_NAME, paths);
+                (select(&matcher)?, None, Names::listed(matcher, true, bytes))
+            }
+            None => {
+                let found = Found::new(index.is_some());
+                (select(&matcher)?, index, Names::Matching(glob.clone(), found))
+            }
+        };
+        Ok(Box::new(WithSilent::new(self, set, index, names)))
     }
 
     fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {

@@ -42,8 +42,8 @@ fn selected(node: &crate::Node, tenant: &TenantId, list_bytes_max: u64, glob: &s
     let globs = GlobSource::new(&source, node.reads(), tenant, canceled);
     let glob = query::graphite::Glob::parse(glob, &mut query::Allowance::new(1 << 20)).unwrap();
     [&globs as &dyn SeriesSource, &source].map(|source| {
-        let (mut set, list_bytes) = source.select_glob(&glob, TimeRange::ALL, list_bytes_max).unwrap();
-        assert!(list_bytes <= list_bytes_max);
+        let mut set = source.select_glob(&glob, TimeRange::ALL, list_bytes_max).unwrap();
+        assert!(set.names_bytes() <= list_bytes_max);
         let (mut samples, mut names) = (SeriesSamples::default(), BTreeSet::new());
         while set.next(&mut samples).unwrap() {
             names.extend(set.labels().get("__name__").map(str::to_owned));
@@ -99,8 +99,8 @@ fn lists_of_names_take_a_part_of_the_memory_of_a_query() {
     let glob = query::graphite::Glob::parse("servers.*", &mut query::Allowance::new(1 << 20)).unwrap();
     let globs = GlobSource::new(&source, node.reads(), &tenant, Arc::clone(&canceled));
     let listed = |bytes_max: u64| {
-        let (mut set, bytes) = globs.select_glob(&glob, TimeRange::ALL, bytes_max).unwrap();
-        let mut samples = SeriesSamples::default();
+        let mut set = globs.select_glob(&glob, TimeRange::ALL, bytes_max).unwrap();
+        let (bytes, mut samples) = (set.names_bytes(), SeriesSamples::default());
         assert_eq!(std::iter::from_fn(|| set.next(&mut samples).unwrap().then_some(())).count(), 1_000);
         bytes
     };
