@@ -10,8 +10,12 @@ pub enum Wait {
     For(Duration),
     /// The gate of write requests is full: some of them must end.
     Requests,
+    /// The tenant has used up its limit or share of write requests: some of its own must end.
+    OwnRequests,
     /// The gate of requests that create series is full: some of them must end.
     CreatingRequests,
+    /// The tenant has used up its limit or share of requests that create series: some of its own must end.
+    OwnCreatingRequests,
     /// Sealing must make room in the head.
     Sealing(Room),
 }
@@ -21,7 +25,11 @@ impl Wait {
     pub const fn by_default(self) -> Duration {
         match self {
             Self::For(time) => time,
-            Self::Requests | Self::CreatingRequests | Self::Sealing(_) => RETRY_AFTER,
+            Self::Requests
+            | Self::OwnRequests
+            | Self::CreatingRequests
+            | Self::OwnCreatingRequests
+            | Self::Sealing(_) => RETRY_AFTER,
         }
     }
 }
@@ -103,8 +111,8 @@ pub struct Drain {
 #[derive(Debug, Clone, Copy)]
 struct Window {
     began: Instant,
-    /// How many requests had been stored when it began.
-    stored: u64,
+    /// How many requests had been served when it began.
+    served: u64,
     /// Requests refused since it began.
     refused: u64,
 }
@@ -117,9 +125,14 @@ const WINDOW: Duration = Duration::from_millis(500);
 const FORGET_AFTER: Duration = Duration::from_secs(5);
 
 impl Drain {
+    /// True if what was measured no longer counts.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.refused_at.is_none_or(|at| now.saturating_duration_since(at) >= FORGET_AFTER)
+    }
+
     /// Returns how long the sender of a request that the full gate refuses now should wait. `inside` is how many requests are inside,
-    /// `stored` how many have been stored since the start. Requests that were refused later do not count: they come back.
-    pub fn refused(&mut self, inside: usize, stored: u64, now: Instant) -> Duration {
+    /// `served` how many have been served since the start. Requests that were refused later do not count: they come back.
+    pub fn refused(&mut self, inside: usize, served: u64, now: Instant) -> Duration {
         let before = self.refused_at.replace(now);
         let pause = before.map_or(FORGET_AFTER, |before| now.saturating_duration_since(before));
         if pause >= FORGET_AFTER {
@@ -128,29 +141,30 @@ impl Drain {
         if pause >= WINDOW {
             self.window = None;
         }
-        let window = self.window.get_or_insert(Window { began: now, stored, refused: 0 });
+        let window = self.window.get_or_insert(Window { began: now, served, refused: 0 });
         window.refused += 1;
         let passed = now.saturating_duration_since(window.began);
         if passed >= WINDOW {
-            let drained = stored.saturating_sub(window.stored);
+            let drained = served.saturating_sub(window.served);
             let estimate = time_to_drain(inside as u64, window.refused, drained, passed);
             // senders that were told to wait long come back less often, so the next estimate is lower: the mean avoids swings
             self.wait = Some(self.wait.map_or(estimate, |wait| (wait + estimate) / 2));
-            self.window = Some(Window { began: now, stored, refused: 0 });
+            if drained > 0 {
+                self.window = Some(Window { began: now, served, refused: 0 });
+            }
         }
         bounded(self.wait.unwrap_or(RETRY_AFTER))
     }
 }
 
-/// Time until the requests inside, and those refused in one second (they come back), are stored. In the time `passed`, `refused` were
-/// refused and `drained` were stored.
+/// Time until the requests inside, and those refused in one second (they come back), are served. In the time `passed`, `refused` were
+/// refused and `drained` were served. If none was, one may be served right now, so this grows with the time.
 fn time_to_drain(inside: u64, refused: u64, drained: u64, passed: Duration) -> Duration {
-    if drained == 0 {
-        // if nothing is inside, something else keeps requests out
-        return if inside == 0 { RETRY_AFTER } else { MOST };
+    if drained == 0 && inside == 0 {
+        return RETRY_AFTER; // something else keeps requests out
     }
     let returning = refused as f64 / passed.as_secs_f64();
-    let seconds = (inside as f64 + returning) * passed.as_secs_f64() / drained as f64;
+    let seconds = (inside as f64 + returning) * passed.as_secs_f64() / drained.max(1) as f64;
     bounded(Duration::try_from_secs_f64(seconds).unwrap_or(MOST))
 }
 
@@ -202,6 +216,7 @@ mod tests {
         check(900, 2000, 200, 19);
         check(900, 1, 60, 30);
         check(900, 1, 0, 30);
+        check(2, 2, 0, 6); // slow requests, of which none has ended yet
         check(0, 1, 0, 3);
         check(0, 0, u64::MAX, 1);
         check(u64::MAX, u64::MAX, 1, 30);
@@ -245,7 +260,8 @@ mod tests {
         assert_eq!([refused(5, 500), refused(5, 600)], [s(10); 2]);
         assert_eq!([refused(9, 2000), refused(9, 2400)], [s(10); 2], "nothing is measured during a pause");
         assert_eq!(refused(9, 2500), s(20), "nothing leaves");
-        assert_eq!(refused(9, 7500), RETRY_AFTER);
+        assert_eq!(refused(9, 2900), s(25), "still nothing");
+        assert_eq!(refused(9, 7900), RETRY_AFTER);
         assert_eq!(refused(9, 0), RETRY_AFTER, "a clock that goes back");
     }
 }

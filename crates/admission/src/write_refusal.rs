@@ -108,6 +108,8 @@ pub enum WriteRefusal {
     ConcurrentWrites {
         tenant: TenantId,
         limit: usize,
+        /// True if the request creates series. Those in progress then do as well.
+        creates: bool,
         /// True if an operator has set the limit. Otherwise, it was derived from the node's limits.
         is_configured: bool,
     },
@@ -273,7 +275,11 @@ impl WriteRefusal {
             Self::NoRoomForTenant(SeriesRefusal::NoRoom { .. }) => Wait::Sealing(Room::Series),
             Self::TenantShare { .. } => Wait::Sealing(Room::SamplesAboveShare),
             Self::InflightRequests { .. } => Wait::Requests,
+            Self::ConcurrentWrites { creates: false, .. } | Self::ShareOfRequests { .. } => Wait::OwnRequests,
             Self::CreatingRequests { .. } => Wait::CreatingRequests,
+            Self::ConcurrentWrites { creates: true, .. } | Self::ShareOfCreating { .. } => {
+                Wait::OwnCreatingRequests
+            }
             Self::Postponed { what, .. } => match what {
                 Postponed::Clock => Wait::For(RETRY_AFTER_REPAIR),
                 Postponed::NewSeriesRate(wait) => Wait::For(*wait),
@@ -282,11 +288,7 @@ impl WriteRefusal {
                 Postponed::LateSamples => Wait::Sealing(Room::Late),
                 _ => Wait::For(RETRY_AFTER),
             },
-            // what a tenant's own limits and shares wait for are its own requests, and how fast these end is not measured
-            Self::ConcurrentWrites { .. }
-            | Self::EarlierRequests { .. }
-            | Self::ShareOfRequests { .. }
-            | Self::ShareOfCreating { .. }
+            Self::EarlierRequests { .. }
             | Self::QueueFull { .. }
             | Self::Stopping
             | Self::Replaying(_)

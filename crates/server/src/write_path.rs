@@ -321,9 +321,9 @@ async fn store_within(
     };
     let creates = resolved.prepared.creates;
     let outcome = store(context, &state, resolved).await?;
-    pass.is_stored = true;
+    pass.is_served = true;
     if creates {
-        context.gates.both().0.count_stored();
+        context.gates.both().0.count_served(tenant);
     }
     Ok(outcome)
 }

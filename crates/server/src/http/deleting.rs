@@ -27,16 +27,20 @@ impl Place {
     pub(super) fn of(app: &App, tenant: &TenantId) -> Result<Self, ApiError> {
         let payer = Payer::of(app, &app.deleting, &tenant.clone().into());
         let pass = payer.enter(&app.deleting, |peaks| &peaks.deletes);
-        let pass = pass.map_err(|full| payer.crowded("deletes", &app.deleting, full))?;
+        let mut pass = pass.map_err(|full| payer.crowded(app, "deletes", &app.deleting, full))?;
+        pass.is_served = true;
         Ok(Self { pass, payer })
     }
 
     /// Adds memory for parsing selectors to the place.
-    pub(super) fn with_memory(self, app: &App) -> Result<PlaceWithMemory, Refusal> {
+    pub(super) fn with_memory(mut self, app: &App) -> Result<PlaceWithMemory, Refusal> {
         let settings = app.node.settings();
         let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
         let bytes = share_bytes.min(settings.budget.answers_bytes() / 2).min(PARSE_BYTES_MAX);
-        Ok(PlaceWithMemory { memory: self.payer.answers.reserve(bytes)?, _pass: self.pass })
+        self.pass.is_served = false;
+        let memory = self.payer.answers.reserve(bytes)?;
+        self.pass.is_served = true;
+        Ok(PlaceWithMemory { memory, _pass: self.pass })
     }
 }
 

@@ -13,6 +13,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::ErrorKind;
 use query::{QueryError, QueryErrorKind};
+use std::time::Duration;
 
 /// Error of a request that reads, answered as Prometheus does: `{"status":"error","errorType":…,"error":…}`.
 #[derive(Debug)]
@@ -37,6 +38,11 @@ impl ApiError {
     /// 503: a retry of the same request can succeed.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+    }
+
+    /// Says when a retry may succeed.
+    pub(crate) fn after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(Wait::For(wait)), ..self }
     }
 
     pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {

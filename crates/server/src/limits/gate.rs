@@ -3,6 +3,7 @@
 //! A gate refuses requests that do not fit. A request that has come far may wait for its place instead. Waiting requests
 //! come before new ones, and tenants with waiting requests take turns.
 
+use admission::RETRY_AFTER;
 use admission::gate::{self, Entrant, Full, Inside};
 use admission::retry::Drain;
 use model::TenantId;
@@ -20,15 +21,31 @@ pub(crate) struct Gate(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     gate: gate::Gate,
-    /// How many requests that were inside have been stored.
-    stored: u64,
-    /// How fast they are stored, measured while others are refused.
+    /// How many requests that were inside have been served.
+    served: u64,
+    /// How fast they are served, measured while others are refused.
     drain: Drain,
+    /// The same for tenants whose requests are refused because of their own.
+    own: HashMap<TenantId, OwnDrain>,
+    /// When those of `own` that are not refused any more were forgotten.
+    swept: Option<Instant>,
     /// Requests that wait, by tenant. Whoever keeps their memory limits their number.
     waiting: HashMap<TenantId, VecDeque<Waiter>>,
     /// The tenants that have waiting requests, in the order of their turns. Each occurs once.
     turns: VecDeque<TenantId>,
 }
+
+#[derive(Debug, Default)]
+struct OwnDrain {
+    served: u64,
+    drain: Drain,
+}
+
+/// How many tenants are measured at the same time. Others are told to wait for the default time.
+const OWN_DRAINS_MAX: usize = 1_000;
+
+/// All of them are visited at most this often.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A waiting request, with what an [`Entrant`] has besides the tenant.
 #[derive(Debug)]
@@ -44,8 +61,8 @@ pub(crate) struct Pass {
     gate: Gate,
     tenant: TenantId,
     bytes: u64,
-    /// Whether the request was stored. Requests that were refused come back, so they do not count as progress.
-    pub(crate) is_stored: bool,
+    /// Whether the request was served. Requests that were refused come back, so they do not count as progress.
+    pub(crate) is_served: bool,
     /// How many requests the tenant had inside when this one had entered. 0 for a request that has waited.
     pub(crate) number: usize,
 }
@@ -69,7 +86,8 @@ impl Gate {
 
     fn of(gate: gate::Gate) -> Self {
         let (waiting, turns) = (HashMap::new(), VecDeque::new());
-        Self(Arc::new(Mutex::new(State { gate, stored: 0, drain: Drain::default(), waiting, turns })))
+        let (drain, own) = (Drain::default(), HashMap::new());
+        Self(Arc::new(Mutex::new(State { gate, served: 0, drain, own, swept: None, waiting, turns })))
     }
 
     pub(crate) fn enter(&self, entrant: Entrant<'_>) -> Result<Pass, Full> {
@@ -92,37 +110,54 @@ impl Gate {
 
     fn pass(&self, entrant: Entrant<'_>, number: usize) -> Pass {
         let (tenant, bytes) = (entrant.tenant.clone(), entrant.bytes);
-        Pass { gate: self.clone(), tenant, bytes, is_stored: false, number }
+        Pass { gate: self.clone(), tenant, bytes, is_served: false, number }
     }
 
-    fn leave(&self, tenant: &TenantId, bytes: u64, is_stored: bool) {
+    fn leave(&self, tenant: &TenantId, bytes: u64, is_served: bool) {
         let admitted = {
             let mut state = self.0.lock();
             state.gate.leave(tenant, bytes);
-            state.stored += u64::from(is_stored);
+            if is_served {
+                state.count_served(tenant);
+            }
             state.admit_waiting()
         };
         for (tenant, Waiter { bytes, pass, .. }) in admitted {
             // if the waiter was canceled, its pass is dropped here
-            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes, is_stored: false, number: 0 });
+            let _ = pass.send(Pass { gate: self.clone(), tenant, bytes, is_served: false, number: 0 });
         }
     }
 
-    /// Counts a request that has left, and is stored now.
-    pub(crate) fn count_stored(&self) {
-        self.0.lock().stored += 1;
+    /// Counts a request that has left, and is served now.
+    pub(crate) fn count_served(&self, tenant: &TenantId) {
+        self.0.lock().count_served(tenant);
     }
 
     #[cfg(test)]
-    pub(crate) fn stored(&self) -> u64 {
-        self.0.lock().stored
+    pub(crate) fn served(&self) -> u64 {
+        self.0.lock().served
     }
 
     /// Returns when a request may find a place that is refused now because the gate is full.
     pub(crate) fn refused(&self, now: Instant) -> Duration {
         let mut state = self.0.lock();
-        let (inside, stored) = (state.gate.inside(), state.stored);
-        state.drain.refused(inside, stored, now)
+        let (inside, served) = (state.gate.inside(), state.served);
+        state.drain.refused(inside, served, now)
+    }
+
+    /// Returns when a request may find a place that is refused now because of others of its tenant.
+    pub(crate) fn refused_of(&self, tenant: &TenantId, now: Instant) -> Duration {
+        let mut state = self.0.lock();
+        let inside = state.gate.of(tenant).requests;
+        match state.own_drain(tenant, now) {
+            Some(own) => own.drain.refused(inside, own.served, now),
+            None => RETRY_AFTER,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn own_drains(&self) -> usize {
+        self.0.lock().own.len()
     }
 
     pub(crate) fn inside(&self) -> usize {
@@ -148,6 +183,25 @@ impl Gate {
 }
 
 impl State {
+    fn count_served(&mut self, tenant: &TenantId) {
+        self.served += 1;
+        if let Some(own) = self.own.get_mut(tenant) {
+            own.served += 1;
+        }
+    }
+
+    /// `None` if too many others are measured.
+    fn own_drain(&mut self, tenant: &TenantId, now: Instant) -> Option<&mut OwnDrain> {
+        if self.swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP_EVERY) {
+            self.swept = Some(now);
+            self.own.retain(|_, own| !own.drain.is_over(now));
+        }
+        if !self.own.contains_key(tenant) && self.own.len() < OWN_DRAINS_MAX {
+            self.own.insert(tenant.clone(), OwnDrain::default());
+        }
+        self.own.get_mut(tenant)
+    }
+
     /// Returns how many requests the tenant has inside now.
     fn enter(&mut self, entrant: Entrant<'_>) -> Result<usize, Full> {
         // new requests must not take the place of those that wait; otherwise, these might wait forever
@@ -213,7 +267,7 @@ impl State {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.gate.leave(&self.tenant, self.bytes, self.is_stored);
+        self.gate.leave(&self.tenant, self.bytes, self.is_served);
     }
 }
 
@@ -237,6 +291,44 @@ mod tests {
         drop(first);
         assert!(enter(&a, 60).is_ok());
         assert_eq!((gate.inside(), gate.peak(), gate.limit()), (1, 2, 2));
+    }
+
+    /// Two tenants use up their limits. One is served 10 requests a second, the other none.
+    #[test]
+    fn tenants_wait_for_their_own_requests() {
+        let (gate, mut now) = (Gate::new(1_000), Instant::now());
+        let [fast, slow] = ["fast", "slow"].map(|name| TenantId::parse(name).unwrap());
+        let enter = |tenant| gate.enter(Entrant { tenant, weight: 1, limit: Some(50), bytes: 0 });
+        let mut inside: VecDeque<_> = (0..50).map(|_| enter(&fast).unwrap()).collect();
+        let _stuck: Vec<_> = (0..50).map(|_| enter(&slow).unwrap()).collect();
+        let mut waits = Vec::new();
+        for _ in 0..20 {
+            assert_eq!([&fast, &slow].map(|tenant| enter(tenant).unwrap_err()), [Full::Limit(50); 2]);
+            waits.push([&fast, &slow].map(|tenant| gate.refused_of(tenant, now).as_secs()));
+            now += Duration::from_millis(100);
+            inside.pop_front().unwrap().is_served = true;
+            inside.push_back(enter(&fast).unwrap());
+        }
+        assert_eq!(
+            (waits[0], waits[19]),
+            ([3, 3], [6, 30]),
+            "50 inside and 10 returning, at 10 a second or none"
+        );
+    }
+
+    #[test]
+    fn a_limited_number_of_tenants_is_measured() {
+        let (gate, now) = (Gate::new(1_000), Instant::now());
+        let many = |now| {
+            for number in 0..2 * OWN_DRAINS_MAX {
+                gate.refused_of(&TenantId::parse(&format!("t{number}")).unwrap(), now);
+            }
+            gate.own_drains()
+        };
+        assert_eq!(many(now), OWN_DRAINS_MAX);
+        assert_eq!(many(now + Duration::from_secs(10)), OWN_DRAINS_MAX);
+        gate.refused_of(&TenantId::parse("later").unwrap(), now + Duration::from_secs(20));
+        assert_eq!(gate.own_drains(), 1, "those that are not refused any more are forgotten");
     }
 
     #[test]

@@ -70,14 +70,16 @@ impl Context {
     }
 
     /// Returns how long the sender of a request that is refused now should wait. Must be called once for each refusal, because
-    /// refusals by a full gate are counted.
-    pub(crate) fn time_until(&self, wait: Wait) -> Duration {
-        let (known, creating) = self.gates.both();
-        match wait {
-            Wait::For(time) => time,
-            Wait::Requests => known.refused(self.clock.instant()),
-            Wait::CreatingRequests => creating.refused(self.clock.instant()),
-            Wait::Sealing(room) => self.lake.progress.rounds(room, self.clock.instant()).wait(),
+    /// refusals by a full gate are counted. The tenant is not known if the request was refused before it was read.
+    pub(crate) fn time_until(&self, wait: Wait, tenant: Option<&TenantId>) -> Duration {
+        let ((known, creating), now) = (self.gates.both(), self.clock.instant());
+        match (wait, tenant) {
+            (Wait::For(time), _) => time,
+            (Wait::OwnRequests, Some(tenant)) => known.refused_of(tenant, now),
+            (Wait::Requests | Wait::OwnRequests, _) => known.refused(now),
+            (Wait::OwnCreatingRequests, Some(tenant)) => creating.refused_of(tenant, now),
+            (Wait::CreatingRequests | Wait::OwnCreatingRequests, _) => creating.refused(now),
+            (Wait::Sealing(room), _) => self.lake.progress.rounds(room, now).wait(),
         }
     }
 

@@ -107,7 +107,7 @@ impl Gates {
         let limit = self.creating.limit();
         self.creating.enter(entrant(tenant, own, bytes)).map_err(|full| match full {
             Full::Gate => WriteRefusal::CreatingRequests { limit },
-            Full::Limit(limit) => concurrent_writes(tenant, own, limit),
+            Full::Limit(limit) => concurrent_writes(tenant, own, limit, true),
             Full::Share(Inside { requests: inside, .. }) => {
                 WriteRefusal::ShareOfCreating { tenant: tenant.clone(), inside, limit }
             }
@@ -141,8 +141,8 @@ impl Gates {
     }
 
     #[cfg(test)]
-    pub(crate) fn stored(&self) -> (u64, u64) {
-        (self.known.stored(), self.creating.stored())
+    pub(crate) fn served(&self) -> (u64, u64) {
+        (self.known.served(), self.creating.served())
     }
 
     #[cfg(test)]
@@ -155,7 +155,7 @@ fn enter(gate: &Gate, tenant: &TenantId, own: &TenantSettings, bytes: u64) -> Re
     let limit = gate.limit();
     gate.enter(entrant(tenant, own, bytes)).map_err(|full| match full {
         Full::Gate => WriteRefusal::InflightRequests { limit },
-        Full::Limit(limit) => concurrent_writes(tenant, own, limit),
+        Full::Limit(limit) => concurrent_writes(tenant, own, limit, false),
         Full::Share(Inside { requests: inside, .. }) => {
             WriteRefusal::ShareOfRequests { tenant: tenant.clone(), inside, limit }
         }
@@ -163,9 +163,9 @@ fn enter(gate: &Gate, tenant: &TenantId, own: &TenantSettings, bytes: u64) -> Re
     })
 }
 
-fn concurrent_writes(tenant: &TenantId, own: &TenantSettings, limit: usize) -> WriteRefusal {
+fn concurrent_writes(tenant: &TenantId, own: &TenantSettings, limit: usize, creates: bool) -> WriteRefusal {
     let is_configured = own.limits.concurrent_writes_is_given;
-    WriteRefusal::ConcurrentWrites { tenant: tenant.clone(), limit, is_configured }
+    WriteRefusal::ConcurrentWrites { tenant: tenant.clone(), limit, creates, is_configured }
 }
 
 const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings, bytes: u64) -> Entrant<'a> {

@@ -183,7 +183,7 @@ impl Sent {
     pub(crate) async fn settle(mut self, context: &Arc<Context>) -> Result<Outcome, Unwritten> {
         let _passing = context.traffic.enter();
         let outcome = settle(context, &self.tenant, self.submitted, self.outcome, false, self.began).await?;
-        self.place.pass.is_stored = true;
+        self.place.pass.is_served = true;
         Ok(outcome)
     }
 }

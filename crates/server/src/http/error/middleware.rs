@@ -30,9 +30,9 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
         series: None,
     });
     app.metrics.refusals.count(why.reason);
+    let tenant = response.extensions_mut().remove().map(|RequestPrincipal(principal)| principal.tenant);
     if !is_probe {
         let user_agent = user_agent.as_ref().and_then(|agent| agent.to_str().ok());
-        let tenant = response.extensions_mut().remove().map(|RequestPrincipal(principal)| principal.tenant);
         let refused = Refused {
             tenant: tenant.clone(),
             reason: why.reason,
@@ -43,7 +43,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
             address: Some(peer.0.ip()),
             user_agent: user_agent.unwrap_or_default(),
         };
-        let has_data = || tenant.is_none_or(|tenant| app.node.reads().has_data(&tenant));
+        let has_data = || tenant.as_ref().is_none_or(|tenant| app.node.reads().has_data(tenant));
         app.recent_refusals.add(&refused, has_data);
     }
     if status == StatusCode::UNAUTHORIZED {
@@ -52,7 +52,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
         }
     }
     if let Some(retry_after) = why.retry_after {
-        let wait = app.node.writes().time_until(retry_after);
+        let wait = app.node.writes().time_until(retry_after, tenant.as_ref());
         let seconds = app.metrics.jitter.spread(wait);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

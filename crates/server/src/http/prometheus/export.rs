@@ -51,7 +51,7 @@ pub(crate) async fn export(
     wait_for_series_of(&app, &tenant).await?;
     let payer = Payer::of(&app, &app.exporting, &tenant.clone().into());
     let pass = payer.enter(&app.exporting, |peaks| &peaks.exports);
-    let pass = pass.map_err(|full| payer.crowded("exports", &app.exporting, full))?;
+    let mut pass = pass.map_err(|full| payer.crowded(&app, "exports", &app.exporting, full))?;
     app.node.reads().headroom.check()?;
     let answers = payer.answers;
     let memory = Arc::new(answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
@@ -61,6 +61,7 @@ pub(crate) async fn export(
     let (entry, ending) = (app.running.enter(&query), Ending::of(&app.query_log, &query));
     let cancel = CancelOnDrop(Arc::clone(&query));
     tokio::task::spawn_blocking(move || {
+        pass.is_served = true;
         query.run(app.running.age(&query));
         let settings = app.node.settings();
         let share_bytes = settings.budget.export_share_bytes(settings.query_concurrency);

@@ -127,7 +127,7 @@ async fn bounded(
     let tenants = &query.description.tenants;
     let payer = Payer::of(app, &app.waiting, tenants);
     let entered = payer.enter(&app.waiting, |peaks| &peaks.queries_inside);
-    let pass = entered.map_err(|full| payer.crowded("queries", &app.waiting, full))?;
+    let pass = entered.map_err(|full| payer.crowded(app, "queries", &app.waiting, full))?;
     let limits = QueryLimits {
         memory_bytes: tenants.iter().map(|tenant| share_bytes(app, settings.of(tenant))).min().unwrap_or(0),
         samples: tenants
@@ -159,18 +159,19 @@ async fn bounded(
         }
         asked.run(of_query.running.age(&asked));
         note_peaks(&of_query, &asked);
-        let mut result = work(&of_query, &turn);
+        let (mut result, mut is_refused) = (work(&of_query, &turn), false);
         note_peaks(&of_query, &asked);
         if turn.is_over() && result.is_err() && !turn.is_canceled() {
             match shortage {
-                Some(refusal) => result = Err(refusal.into()),
+                Some(refusal) => (result, is_refused) = (Err(refusal.into()), true),
                 None => {
                     asked.wait();
                     return Outcome::Again;
                 }
             }
         }
-        if let Some((answer, _pass, _entry)) = answer.take() {
+        if let Some((answer, mut pass, _entry)) = answer.take() {
+            pass.is_served = !is_refused;
             let _ = answer.send(result); // the client may be gone
         }
         Outcome::Done
@@ -249,24 +250,24 @@ impl Payer {
 
     /// Error for a request that was refused because too many other queries or exports (named by `what`) run or
     /// wait.
-    pub(crate) fn crowded(&self, what: &str, gate: &Gate, full: Full) -> ApiError {
-        let limit = gate.limit();
-        ApiError::unavailable(match full {
-            Full::Share(Inside { requests, .. }) if self.state.is_some() => {
-                format!(
-                    "too many {what}: the tenant has {requests} running or waiting, which is its share of {limit}"
-                )
-            }
+    pub(crate) fn crowded(&self, app: &App, what: &str, gate: &Gate, full: Full) -> ApiError {
+        let (limit, now) = (gate.limit(), app.node.writes().clock.instant());
+        let (message, wait) = match full {
             Full::Share(Inside { requests, .. }) => {
-                format!(
-                    "too many {what}: tenants without data have {requests} running or waiting, which is their share \
-                     of {limit}"
-                )
+                let (whose, share) = match self.state {
+                    Some(_) => ("the tenant has", "its share"),
+                    None => ("tenants without data have", "their share"),
+                };
+                let message = format!(
+                    "too many {what}: {whose} {requests} running or waiting, which is {share} of {limit}"
+                );
+                (message, gate.refused_of(&self.tenant, now))
             }
             Full::Gate | Full::Limit(_) | Full::Waiting => {
-                format!("too many {what}: {limit} are running or waiting")
+                (format!("too many {what}: {limit} are running or waiting"), gate.refused(now))
             }
-        })
+        };
+        ApiError::unavailable(message).after(wait)
     }
 }
 
@@ -387,7 +388,7 @@ pub(crate) mod tests {
             let of_one = payer(&format!("invented-{}|other-{0}", inside.len()));
             match app.waiting.enter(of_one.entrant()) {
                 Ok(pass) => inside.push(pass),
-                Err(full) => break of_one.crowded("queries", &app.waiting, full).to_string(),
+                Err(full) => break of_one.crowded(&app, "queries", &app.waiting, full).to_string(),
             }
         };
         assert!(inside.len() < app.waiting.limit(), "{} of {}", inside.len(), app.waiting.limit());

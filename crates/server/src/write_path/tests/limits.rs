@@ -96,7 +96,7 @@ async fn senders_wait_until_the_requests_in_progress_have_ended() {
             (stored, refusal.reason, refusal.retry_after),
             (0, "inflight_requests", Some(Wait::Requests))
         );
-        writes.time_until(Wait::Requests).as_secs()
+        writes.time_until(Wait::Requests, None).as_secs()
     };
     let refused_twice = async || {
         clock.advance(400);
@@ -105,25 +105,25 @@ async fn senders_wait_until_the_requests_in_progress_have_ended() {
         refused().await
     };
     assert_eq!(refused().await, 3, "nothing is known yet");
-    assert_eq!(refused_twice().await, 30, "nobody has left");
+    assert_eq!(refused_twice().await, 11, "nobody has left for 0.8 s");
     for _ in 0..500 {
         inside.clear();
         inside = enter();
     }
-    assert_eq!(refused_twice().await, 30, "those that left were refused, so they come back");
+    assert_eq!(refused_twice().await, 17, "those that left were refused, so they come back");
     for _ in 0..50 {
-        inside.iter_mut().for_each(|pass| pass.is_stored = true);
+        inside.iter_mut().for_each(|pass| pass.is_served = true);
         inside.clear();
         inside = enter();
     }
-    assert_eq!(refused_twice().await, 15, "the mean of the last two measurements");
+    assert_eq!(refused_twice().await, 9, "the mean of the last two measurements");
     clock.advance(5000);
     assert_eq!(refused().await, 3, "that was long ago");
     // requests that are stored count, and those that create series do so in both gates
     inside.clear();
     for (name, expected) in [("m", (501, 1)), ("m", (502, 1)), ("n", (503, 2))] {
         check(send(&node, "a", name, 0..1).await, 1, None);
-        assert_eq!(writes.gates.stored(), expected);
+        assert_eq!(writes.gates.served(), expected);
     }
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
