@@ -43,10 +43,17 @@ fn new_series_are_created_at_a_rate_that_can_be_changed() {
         let query = format!(r#"count({{__name__=~"known.*"}} == {value})"#);
         wait_for("points of known series", || server.value(&query, now_ms()).filter(|count| *count == 5.0));
     }
+    // a sender that waits for the end of its connection is told in time that it will take long
+    let early = connect(&server);
+    (&early).write_all(lines("early", 0..5, 1, now_s).as_bytes()).unwrap();
+    assert!(!all_durable(&early), "the creation takes more than 5 s");
+    wait_for("the count", || {
+        (server.metric("floodmark_graphite_uncertain_connections_total") == 1.0).then_some(())
+    });
     assert!(stats(&server)["queuedSeries"].as_u64().unwrap() > 1000, "{}", stats(&server));
     std::fs::write(&overrides, "").unwrap();
     server.signal_hangup();
-    wait_for("all series", || (series(&server) == 3005).then_some(()));
+    wait_for("all series", || (series(&server) == 3010).then_some(()));
     wait_for("the end of the queue", || (stats(&server)["queuedPoints"] == 0).then_some(()));
     let stored = server.samples(r#"{__name__=~"new.*"}[1m]"#, now_ms());
     assert_eq!(stored.values().map(Vec::len).sum::<usize>(), 9000);

@@ -271,10 +271,12 @@ impl Connection {
             self.drop_one(Reason::Unfinished, "the connection ended within a message", self.buffer.bytes());
         }
         self.writer.settled_all().await;
-        let Self { tickets, writer, has_ended, .. } = self;
+        let Self { shared, tickets, writer, has_ended, .. } = self;
         drop(writer); // it has a ticket
-        if timeout(CREATION_WAIT, tickets.all_stored()).await == Ok(true) && has_ended {
-            stream.close().await;
+        match timeout(CREATION_WAIT, tickets.all_stored()).await {
+            Ok(true) if has_ended => stream.close().await,
+            Ok(_) => {}
+            Err(_) => shared.intake.metrics.uncertain_connections.inc(),
         }
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct Metrics {
     pub(super) created_points: Counter,
     pub(super) rejected_connections: Counter,
     pub(super) replaced_connections: Counter,
+    /// Connections that were reset because it was not known yet whether their points would be stored.
+    pub(super) uncertain_connections: Counter,
     pub(super) unread_datagrams: Counter,
     pub(super) commit_seconds: Histogram,
     paused: Arc<AtomicU64>,
@@ -44,6 +46,10 @@ impl Metrics {
             replaced_connections: r.counter(
                 "floodmark_graphite_replaced_connections_total",
                 "Connections closed because there were too many, or because their unfinished messages took memory that others needed.",
+            ),
+            uncertain_connections: r.counter(
+                "floodmark_graphite_uncertain_connections_total",
+                "Connections that were reset because the creation of series took too long. Their points were not dropped.",
             ),
             unread_datagrams: r.counter(
                 "floodmark_graphite_unread_datagrams_total",
