@@ -3,7 +3,7 @@
 //! The script `scripts/test-servers.sh` installs the library.
 
 use crate::harness::programs::cache;
-use crate::harness::{Options, Request, Server, now_ms, wait_for};
+use crate::harness::{Options, Request, Server, now_ms};
 use crate::transfer::{Content, import, run, stored, succeed, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,10 +118,6 @@ fn imported_files_answer_like_whisper() {
     let options = Options::default().arg(&flag("schemas", "schemas.conf"));
     let server = Server::start(options.arg(&flag("aggregation", "aggregation.conf")));
     import("whisper", &files, &server.data_dir());
-    wait_for("the index of names", || {
-        let answer = server.send(&Request::get("/render?format=json&target=none"));
-        answer.header("x-floodmark-warning").is_none().then_some(())
-    });
     let fetched = reference(&["fetch", text(&files), &now_s.to_string()]).unwrap();
     let fetched = fetched.as_array().unwrap();
     let has_points = |fetch: &Value| !fetch["points"].as_object().unwrap().is_empty();

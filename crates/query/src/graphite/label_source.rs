@@ -69,14 +69,14 @@ impl Source for LabelSource<'_> {
             until_s,
             now_s,
             values_max: 0,
-            nulls_max: None,
+            kept_free: None,
         }))
     }
 }
 
-/// Series without samples in the range take at most this part of a query's memory. Metrics that ended long ago must not cause a query of
-/// others to fail.
-const NULLS_PART: u64 = 2;
+/// Series without samples in the range leave this part of a query's memory free. Metrics that ended long ago must not cause a query of others
+/// to fail.
+const KEPT_FREE_PART: u64 = 2;
 
 /// Which of the series that have matching labels are selected.
 enum Form {
@@ -105,8 +105,8 @@ struct LabelSelection<'a> {
     until_s: i64,
     now_s: i64,
     values_max: u64,
-    /// What series without samples may still take, in values of 16 bytes. `None` before the first of them.
-    nulls_max: Option<u64>,
+    /// How many values of 16 bytes series without samples leave free. `None` before the first of them.
+    kept_free: Option<u64>,
 }
 
 impl Selection for LabelSelection<'_> {
@@ -123,12 +123,11 @@ impl Selection for LabelSelection<'_> {
             let Some(layout) = schema.layout(self.from_s, self.until_s, self.now_s) else { continue };
             let needed = samples.len() as u64 + layout.len() as u64 / 2;
             if samples.is_empty() {
-                let left = self.nulls_max.get_or_insert(self.values_max / NULLS_PART);
-                let Some(rest) = left.checked_sub(needed + 1) else {
+                let kept_free = *self.kept_free.get_or_insert(self.values_max / KEPT_FREE_PART);
+                if needed > self.values_max.saturating_sub(kept_free) {
                     self.set.leave_out_silent();
                     continue;
-                };
-                *left = rest;
+                }
             }
             if needed > self.values_max {
                 let message = format!(

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Until an index is ready, and if there is no memory for it, searches read all names instead ([`names`]). An index has
-//! every name that a search must find, and perhaps names whose samples were deleted since it was built.
+//! every name that a search must find, and perhaps names whose samples were deleted since it was built. One that lacks names is kept
+//! until there is another, for those who would rather have most of them than none ([`silent`]).
 //!
 //! - [`globs`]: series whose names a glob matches
 //! - [`keeper`]: the thread that builds indexes, merges their runs, and drops those that are not used
@@ -42,7 +43,7 @@ use stdx::telemetry::{Counter, Registry};
 /// Memory of a tenant's entry, without the names.
 const TENANT_BYTES: usize = 1024;
 
-/// A search that waits for another search to update the index checks at this interval whether it was canceled.
+/// A search that waits for another search to update the index, or for the index, checks at this interval whether it was canceled.
 const LOCK_WAIT: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(crate) struct PathIndexes {
 #[derive(Debug)]
 struct TenantPaths {
     state: Mutex<State>,
+    /// The names of an index that lacks some, until there is another one.
+    stale: Mutex<Option<Runs>>,
     /// When metrics were last searched, in seconds of the steady clock.
     used_s: AtomicU32,
     _memory: Reservation,
@@ -77,7 +80,16 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) runs: Runs,
+    /// False if names may be missing besides those that could not be read.
+    is_fresh: bool,
     pub(crate) left_out: Vec<String>,
+}
+
+impl Snapshot {
+    /// For a tenant without metrics.
+    fn empty() -> Self {
+        Self { runs: Runs::default(), is_fresh: true, left_out: Vec::new() }
+    }
 }
 
 impl PathIndexes {
@@ -121,22 +133,47 @@ impl PathIndexes {
         interrupt: &dyn Interrupt,
     ) -> Result<Option<Snapshot>, Canceled> {
         self.enter(tenant);
-        let snapshot = self.of_known(context, tenant, interrupt)?;
+        let snapshot = self.of_known(context, tenant, interrupt)?.filter(|snapshot| snapshot.is_fresh);
         if snapshot.is_none() {
             self.scans.inc();
         }
         Ok(snapshot)
     }
 
-    /// Has an index built, unless the tenant has no data.
-    fn want(&self, context: &Context, tenant: &TenantId) {
-        if context.has_data(tenant) {
-            self.enter(tenant);
-            self.wake();
+    /// Like [`Self::snapshot`], but waits for an index that is being built, and then returns what there is.
+    fn awaited(
+        &self,
+        context: &Context,
+        tenant: &TenantId,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<Snapshot>, Canceled> {
+        self.enter(tenant);
+        let began = context.clock.instant();
+        loop {
+            let snapshot = self.of_known(context, tenant, interrupt)?;
+            let is_fresh = snapshot.as_ref().is_some_and(|snapshot| snapshot.is_fresh);
+            let waited = context.clock.instant().saturating_duration_since(began);
+            if is_fresh || waited >= BUILD_WAIT || !self.is_coming(context, tenant) {
+                return Ok(snapshot);
+            }
+            if interrupt.is_set() || !interrupt.may_wait() {
+                return Err(Canceled);
+            }
+            std::thread::sleep(LOCK_WAIT);
         }
     }
 
-    /// Like [`Self::snapshot`], but only if metrics of the tenant were searched before.
+    /// True if an index is being built, or will be as soon as the keeper is free.
+    fn is_coming(&self, context: &Context, tenant: &TenantId) -> bool {
+        let paths = self.tenants.lock().get(tenant).map(Arc::clone);
+        self.keeper.get().is_some()
+            && paths.is_some_and(|paths| match &*paths.state.lock() {
+                State::Wanted { from_s } => *from_s <= context.steady_s(),
+                State::Building | State::Ready(_) => true,
+            })
+    }
+
+    /// Like [`Self::snapshot`], but only if metrics of the tenant were searched before, and perhaps without the newest names.
     fn of_known(
         &self,
         context: &Context,
@@ -159,7 +196,7 @@ impl PathIndexes {
         let mut state = lock(&paths.state, interrupt)?;
         let ready = match &mut *state {
             State::Ready(ready) if is_ready => ready,
-            _ => return Ok(None),
+            _ => return Ok(paths.stale()),
         };
         match ready.refresh(context, tenant, table, interrupt, &self.account)? {
             Fresh::Yes => {
@@ -169,12 +206,14 @@ impl PathIndexes {
                 Ok(Some(ready.snapshot()))
             }
             Fresh::Missing => {
+                paths.keep_stale(ready);
                 *state = State::Wanted { from_s: ready.again_from_s() };
-                Ok(None)
+                Ok(paths.stale())
             }
             Fresh::Full => {
+                paths.keep_stale(ready);
                 *state = State::Wanted { from_s: now_s + FULL_PAUSE_S };
-                Ok(None)
+                Ok(paths.stale())
             }
         }
     }
@@ -186,7 +225,8 @@ impl PathIndexes {
             && let Ok(memory) = self.account.reserve((TENANT_BYTES + 2 * tenant.as_str().len()) as u64)
         {
             let state = Mutex::new(State::Wanted { from_s: 0 });
-            let paths = TenantPaths { state, used_s: AtomicU32::new(0), _memory: memory };
+            let (stale, used_s) = (Mutex::default(), AtomicU32::new(0));
+            let paths = TenantPaths { state, stale, used_s, _memory: memory };
             tenants.insert(tenant.clone(), Arc::new(paths));
         }
     }
@@ -197,6 +237,20 @@ impl PathIndexes {
         }
     }
 }
+
+impl TenantPaths {
+    fn keep_stale(&self, ready: &Ready) {
+        *self.stale.lock() = Some(ready.runs().clone());
+    }
+
+    fn stale(&self) -> Option<Snapshot> {
+        let runs = self.stale.lock().clone();
+        runs.map(|runs| Snapshot { runs, is_fresh: false, left_out: Vec::new() })
+    }
+}
+
+/// A query that needs the names of metrics without samples waits for them for at most this time.
+const BUILD_WAIT: Duration = Duration::from_secs(5);
 
 /// An index in which names may be missing is built again, but only after this time, and after [`REBUILD_PART`] times the time that
 /// building took.

@@ -59,7 +59,7 @@ fn shift(call: &Call<'_>, param: &str) -> Result<(String, i64), QueryError> {
     Ok((shown, shift_s))
 }
 
-/// Start and end of the first series of the argument, which all shifted series get.
+/// Start and end of the first series of the argument, which all shifted series get. `None` if there is no such series.
 fn place_s(call: &Call<'_>) -> Result<Option<(i64, i64)>, QueryError> {
     let mut place_s = None;
     call.each("seriesList", |series| {
@@ -71,7 +71,10 @@ fn place_s(call: &Call<'_>) -> Result<Option<(i64, i64)>, QueryError> {
 
 fn time_shift(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let (shown, mut shift_s) = shift(call, "timeShift")?;
-    let Some((start_s, end_s)) = place_s(call)? else { return Ok(()) };
+    let place = place_s(call)?;
+    if place.is_none() && !call.is_stored("seriesList") {
+        return Ok(()); // as in graphite-web
+    }
     if call.boolean("alignDst") {
         shift_s += saving_s(call, shift_s);
     }
@@ -79,6 +82,7 @@ fn time_shift(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let shifted = context.within(context.from_s + shift_s, context.until_s + shift_s);
     let is_end_reset = call.boolean("resetEnd");
     call.each_within(&shifted, "seriesList", |mut series| {
+        let (start_s, end_s) = place.unwrap_or((series.start_s - shift_s, series.end_s - shift_s));
         series.tags.set("timeShift", shown.as_str());
         series.name = format!("timeShift({}, \"{shown}\")", series.name);
         series.end_s = if is_end_reset { end_s } else { series.end_s - series.start_s + start_s };
@@ -112,7 +116,10 @@ fn time_stack(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     if end.saturating_sub(first) > SHIFTS_MAX {
         return Err(call.refuse(format!("at most {SHIFTS_MAX} shifts are allowed")));
     }
-    let Some((start_s, end_s)) = place_s(call)? else { return Ok(()) };
+    let place = place_s(call)?;
+    if place.is_none() && !call.is_stored("seriesList") {
+        return Ok(()); // as in graphite-web
+    }
     let context = call.context();
     for number in first..end {
         let by_s = shift_s.saturating_mul(number);
@@ -122,7 +129,7 @@ fn time_stack(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
             series.tags.set("timeShiftUnit", shown.as_str());
             series.tags.set("timeShift", number.to_string());
             series.rename(format!("timeShift({}, {shown}, {number})", series.name));
-            (series.start_s, series.end_s) = (start_s, end_s);
+            (series.start_s, series.end_s) = place.unwrap_or((series.start_s - by_s, series.end_s - by_s));
             sink(series)
         })?;
     }

@@ -9,7 +9,7 @@ use model::{TenantId, TimeRange};
 use query::graphite::Glob;
 use query::{Interrupt, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A list of more names takes as long to look up as testing all names.
 const NAMES_MAX: usize = 10_000;
@@ -33,7 +33,19 @@ pub(crate) struct GlobSource<'a> {
     pub(super) context: &'a Context,
     pub(super) tenant: &'a TenantId,
     pub(super) interrupt: Arc<dyn Interrupt>,
-    has_left_out_silent: AtomicBool,
+    /// [`NO_INDEX`] or [`NO_MEMORY`] if metrics without samples were left out.
+    left_out_silent: AtomicU8,
+}
+
+const NO_INDEX: u8 = 1;
+const NO_MEMORY: u8 = 2;
+
+/// Why metrics without samples in the range are left out.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Why {
+    /// There is no index, or names are missing in it.
+    NoIndex,
+    NoMemory,
 }
 
 impl<'a> GlobSource<'a> {
@@ -43,7 +55,7 @@ impl<'a> GlobSource<'a> {
         tenant: &'a TenantId,
         interrupt: Arc<dyn Interrupt>,
     ) -> Self {
-        Self { source, context, tenant, interrupt, has_left_out_silent: AtomicBool::new(false) }
+        Self { source, context, tenant, interrupt, left_out_silent: AtomicU8::new(0) }
     }
 
     /// What a list may take of a query's memory, with its copies.
@@ -53,19 +65,32 @@ impl<'a> GlobSource<'a> {
 
     /// A warning, if metrics without samples in the range may be missing.
     pub(crate) fn left_out(&self) -> Option<String> {
-        let text = "metrics without values in the range are missing: there is no complete index of names yet, or no memory for it or \
-                    for them";
-        self.has_left_out_silent.load(Ordering::Relaxed).then(|| text.to_owned())
+        let text = match self.left_out_silent.load(Ordering::Relaxed) {
+            NO_INDEX => {
+                "metrics without values in the range may be missing, because the index of names is not complete: repeat the request \
+                 later; if this persists, raise the setting memory"
+            }
+            NO_MEMORY => {
+                "metrics without values in the range are missing, because they would take more than half of the query's memory: \
+                 select fewer metrics or a shorter range, or raise the setting query_memory"
+            }
+            _ => return None,
+        };
+        Some(text.to_owned())
     }
 
-    pub(super) fn leave_out_silent(&self) {
-        self.has_left_out_silent.store(true, Ordering::Relaxed);
+    pub(super) fn leave_out_silent(&self, why: Why) {
+        let why = match why {
+            Why::NoIndex => NO_INDEX,
+            Why::NoMemory => NO_MEMORY,
+        };
+        self.left_out_silent.fetch_max(why, Ordering::Relaxed);
     }
 
     /// Notes it if the index lacks names.
     pub(super) fn check(&self, index: &Snapshot) {
-        if !index.left_out.is_empty() {
-            self.leave_out_silent();
+        if !index.is_fresh || !index.left_out.is_empty() {
+            self.leave_out_silent(Why::NoIndex);
         }
     }
 
@@ -130,10 +155,13 @@ impl SeriesSource for GlobSource<'_> {
         if matcher.as_glob().is_none() {
             return self.select_listed(matcher, range);
         }
-        let index = context.paths.snapshot(context, self.tenant, &*self.interrupt);
+        let index = context.paths.awaited(context, self.tenant, &*self.interrupt);
         let index = index.map_err(|Canceled| canceled())?;
         // a list without some of the names would hide the source's warning of what it cannot read
-        let complete = index.as_ref().filter(|index| index.left_out.is_empty());
+        let complete = index.as_ref().filter(|index| index.is_fresh && index.left_out.is_empty());
+        if complete.is_none() {
+            context.paths.scans.inc();
+        }
         let listed = complete.map(|index| self.paths(glob, index, list_bytes_max)).transpose();
         let select = |matcher| self.source.select(&Select { matchers: std::slice::from_ref(matcher), range });
         let (set, index, names) = match listed.map_err(|Canceled| canceled())?.flatten() {

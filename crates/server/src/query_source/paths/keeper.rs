@@ -3,7 +3,7 @@
 use super::ready::{Fresh, Unbuilt, open_table_of};
 use super::{FULL_PAUSE_S, PathIndexes, Ready, State, TenantPaths};
 use crate::limits::pacer::Traffic;
-use crate::query_source::Context;
+use crate::query_source::{Canceled, Context};
 use model::TenantId;
 use query::Interrupt;
 use std::sync::Arc;
@@ -95,11 +95,14 @@ impl Keeper {
                             drop(state);
                             return self.merge(paths);
                         }
-                        Ok(Fresh::Missing) if ready.again_from_s() > now_s => {
-                            *state = State::Wanted { from_s: ready.again_from_s() };
-                            return;
+                        Ok(fresh) => {
+                            paths.keep_stale(ready);
+                            if fresh == Fresh::Missing && ready.again_from_s() > now_s {
+                                *state = State::Wanted { from_s: ready.again_from_s() };
+                                return;
+                            }
                         }
-                        _ => {}
+                        Err(Canceled) => {}
                     }
                 }
                 State::Wanted { from_s } if *from_s > now_s => return,
@@ -117,8 +120,12 @@ impl Keeper {
         let indexes = self.indexes();
         let build = || Ready::build(&self.context, tenant, &self.interrupt, &indexes.account);
         let mut built = build();
-        if matches!(built, Err(Unbuilt::Full(_))) && matches!(&*paths.state.lock(), State::Ready(_)) {
+        let is_old = |paths: &TenantPaths| {
+            paths.stale.lock().is_some() || matches!(&*paths.state.lock(), State::Ready(_))
+        };
+        if matches!(built, Err(Unbuilt::Full(_))) && is_old(paths) {
             *paths.state.lock() = State::Building; // there is no memory for both
+            *paths.stale.lock() = None;
             built = build();
         }
         *paths.state.lock() = match built {
@@ -126,6 +133,7 @@ impl Keeper {
                 indexes.builds.inc();
                 let (names, bytes) = (ready.runs().len(), ready.runs().memory_bytes());
                 tracing::debug!(%tenant, names, bytes, "built the index of names");
+                *paths.stale.lock() = None;
                 State::Ready(Box::new(ready))
             }
             Err(Unbuilt::Canceled) => State::Wanted { from_s: 0 },

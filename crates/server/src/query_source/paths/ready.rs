@@ -193,7 +193,7 @@ impl Ready {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot { runs: self.runs.clone(), left_out: self.left_out.clone() }
+        Snapshot { runs: self.runs.clone(), is_fresh: true, left_out: self.left_out.clone() }
     }
 
     pub(super) const fn built_s(&self) -> u32 {

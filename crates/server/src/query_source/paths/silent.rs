@@ -7,7 +7,8 @@
 
 use super::Snapshot;
 use super::globs::GlobSource;
-use crate::query_source::canceled;
+use super::globs::Why;
+use crate::query_source::{Canceled, canceled};
 use ::paths::{Node, Pattern, Stopped, find};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesKey, SeriesSamples, ValueKind};
@@ -19,7 +20,8 @@ use std::collections::HashSet;
 pub(super) struct WithSilent<'a> {
     globs: &'a GlobSource<'a>,
     set: Box<dyn SeriesSet + 'a>,
-    /// As it was before the series were selected: a series that was born later may have samples in the range.
+    /// As it was before the series were selected, because a series that was born later may have samples in the range; or, if there was
+    /// none, a later one for [`GlobSource::is_metric`].
     index: Option<Snapshot>,
     names: Names,
     is_at_silent: bool,
@@ -88,6 +90,11 @@ impl<'a> WithSilent<'a> {
 
     /// Moves to the next silent metric.
     fn next_silent(&mut self) -> Result<bool, SourceError> {
+        if let (Names::Listed(listed), None) = (&mut self.names, &self.index)
+            && listed.needs_index()
+        {
+            self.index = self.globs.late_index()?;
+        }
         let next = match &mut self.names {
             Names::Listed(listed) => {
                 let name = listed.next(self.globs, self.index.as_ref())?;
@@ -102,11 +109,15 @@ impl<'a> WithSilent<'a> {
         let Self { globs, index, names: Names::Matching(glob, found), builder, .. } = self else {
             return Ok(());
         };
-        let (Some(index), true) = (index, found.seen.is_some()) else {
-            globs.leave_out_silent();
+        let Some(index) = index else {
+            globs.leave_out_silent(Why::NoIndex);
             return Ok(());
         };
         globs.check(index);
+        if found.seen.is_none() {
+            globs.leave_out_silent(Why::NoMemory);
+            return Ok(());
+        }
         let pattern = GlobSource::pattern_of(glob).or_else(|| Pattern::parse("**").ok());
         let pattern = pattern.expect("BUG: there is no pattern of all names");
         let mut added = Ok(());
@@ -123,7 +134,7 @@ impl<'a> WithSilent<'a> {
         find(&index.runs, &pattern, select, go_on).map_err(|Stopped| canceled())?;
         if let Err(Full) = added {
             found.give_up();
-            globs.leave_out_silent();
+            globs.leave_out_silent(Why::NoMemory);
         }
         Ok(())
     }
@@ -173,7 +184,7 @@ impl SeriesSet for WithSilent<'_> {
     }
 
     fn leave_out_silent(&mut self) {
-        self.globs.leave_out_silent();
+        self.globs.leave_out_silent(Why::NoMemory);
         match &mut self.names {
             Names::Listed(listed) => listed.at = usize::MAX,
             Names::Matching(_, found) => found.give_up(),
@@ -197,6 +208,11 @@ impl Listed {
         }
     }
 
+    /// True if a name without a series may belong to no metric.
+    fn needs_index(&self) -> bool {
+        !self.do_all_exist && self.is_seen.get(self.at..).is_some_and(|rest| rest.contains(&false))
+    }
+
     /// The next metric without a series.
     fn next(
         &mut self,
@@ -211,8 +227,7 @@ impl Listed {
             }
             if !self.do_all_exist {
                 let Some(index) = index else {
-                    globs.context.paths.want(globs.context, globs.tenant);
-                    globs.leave_out_silent();
+                    globs.leave_out_silent(Why::NoIndex);
                     self.at = usize::MAX;
                     return Ok(None);
                 };
@@ -228,12 +243,27 @@ impl Listed {
 }
 
 impl GlobSource<'_> {
-    /// True if the index has a metric of this name.
+    /// An index for metrics of which there was no series. The caller must not ask for the series of an unknown tenant.
+    fn late_index(&self) -> Result<Option<Snapshot>, SourceError> {
+        let Self { context, tenant, .. } = self;
+        let is_known = context.has_data(tenant) || matches!(context.lake.existing(tenant), Ok(Some(_)));
+        if !is_known {
+            return Ok(Some(Snapshot::empty())); // names of tenants may be invented
+        }
+        let index = context.paths.awaited(context, tenant, &*self.interrupt);
+        index.map_err(|Canceled| canceled())
+    }
+
+    /// True if the index has a metric of this name. One that was born after the series were selected is left out, because it may have
+    /// samples in the range.
     fn is_metric(&self, name: &str, index: &Snapshot) -> Result<bool, SourceError> {
         if self.interrupt.is_set() {
             return Err(canceled());
         }
         let Ok(pattern) = Pattern::of_name(name) else { return Ok(false) };
+        if self.is_in_head(name) {
+            return Ok(false);
+        }
         let mut is_metric = false;
         let select = |node: Node<'_>| {
             is_metric |= node.is_leaf;
@@ -241,6 +271,14 @@ impl GlobSource<'_> {
         };
         find(&index.runs, &pattern, select, || !self.interrupt.is_set()).map_err(|Stopped| canceled())?;
         Ok(is_metric)
+    }
+
+    fn is_in_head(&self, name: &str) -> bool {
+        let Some(labels) = labels_of(&mut LabelsBuilder::new(), name) else { return false };
+        let (key, partitions) =
+            (SeriesKey::of(labels.as_bytes(), self.context.seed), &self.context.partitions);
+        let head = partitions[key.partition(partitions.len())].head.read();
+        head.tenant(self.tenant).is_some_and(|head| head.find(key).is_some())
     }
 }
 
