@@ -60,6 +60,7 @@ use crate::limits::open_files::{Files, connections_default};
 use crate::machine::Machine;
 use crate::tls::TlsFiles;
 use capacity::Capacity;
+pub(crate) use capacity::QUERY_BYTES_MIN;
 use disk::DiskDefault;
 use reader::Reader;
 use std::net::SocketAddr;

@@ -13,6 +13,7 @@ use crate::partition::shared::PartitionShared;
 use crate::query_source::Context;
 use crate::query_source::detail::Detail;
 use crate::seal::pins::Pin;
+use crate::settings::QUERY_BYTES_MIN;
 use model::labels::METRIC_NAME;
 use model::sample::overlay;
 use model::{ErrorKind, LabelsRef, Samples, SeriesKey, SeriesSamples, TenantId, TimeRange, ValueKind};
@@ -25,6 +26,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tables::{Cache, Scan, ScanLimits, Table, TableError};
+
+/// Memory that a query may always take to read files: half of the smallest `query_memory`.
+const SCAN_BYTES_MIN: usize = QUERY_BYTES_MIN as usize / 2;
 
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
@@ -229,8 +233,8 @@ impl Source<'_> {
         recorder: Option<Recorder<'s>>,
     ) -> Result<Box<dyn SeriesSet + 's>, SourceError> {
         let selected = self.select_heads(select.matchers)?;
-        // half of the query's memory, at 16 bytes per sample
-        let bytes = self.samples_max as usize * 8;
+        // half of the query's memory, at 16 bytes per sample; a small limit on samples is no limit on what a file needs to be read
+        let bytes = (self.samples_max as usize * 8).max(SCAN_BYTES_MIN);
         let wanted = tables_select(select.matchers, select.range, true, &self.canceled);
         let scan = scan(self.context, &self.tenant, &wanted, bytes, &*self.canceled)?;
         let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range, recorder))) };

@@ -24,7 +24,7 @@ pub(super) struct Capacity {
 const SAMPLE_BYTES: u64 = 16;
 
 /// The least value of the setting `query_memory`.
-pub(super) const QUERY_BYTES_MIN: u64 = 64 << 10;
+pub(crate) const QUERY_BYTES_MIN: u64 = 64 << 10;
 
 impl Capacity {
     /// `write_requests` is how many write requests may be in progress, `queries` how many queries may run, and `inflight_bytes`
