@@ -29,10 +29,17 @@ impl Given {
     }
 
     /// Adds the values of an overrides file. If a tenant matches classes of both files, those of the
-    /// overrides file come first.
+    /// overrides file come first. A class has the settings of the configuration file's class of the same name that it does not give
+    /// itself: an override of one limit must not undo the retention.
     pub(super) fn overrides(mut self, path: &Path, text: &str) -> Result<Self, SettingsError> {
         let classes = std::mem::take(&mut self.classes);
         parse(path, text, Content::OfTenants, &mut self)?;
+        for class in &mut self.classes {
+            let of_file = classes.iter().filter(|of_file| of_file.name == class.name);
+            for (key, entry) in of_file.flat_map(|of_file| &of_file.entries) {
+                class.entries.entry(key).or_insert_with(|| entry.clone());
+            }
+        }
         self.classes.extend(classes);
         Ok(self)
     }

@@ -60,6 +60,25 @@ mod tests {
     use model::TenantId;
     use stdx::telemetry::Registry;
 
+    /// An override of one limit of a class must not undo its other settings, such as the retention.
+    #[test]
+    fn classes_of_the_same_name_are_merged() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, overrides] = ["floodmark.toml", "overrides.toml"].map(|name| dir.path().join(name));
+        let of_file = "retention = '90d'\n[class.gold]\ntenants = ['gold-*']\nretention = '2y'\nsamples_per_second = 9\n";
+        std::fs::write(&file, of_file).unwrap();
+        std::fs::write(&overrides, "[class.gold]\ntenants = ['gold-a*']\nsamples_per_second = 5\n").unwrap();
+        let given = Given::default().file(&file).unwrap().flag("overrides", &overrides);
+        let settings = Settings::resolve(&given).unwrap();
+        for (name, retention_days, samples_per_second) in
+            [("gold-a", 730, Some(5)), ("gold-b", 730, Some(9)), ("silver", 90, None)]
+        {
+            let own = settings.tenants.of(&TenantId::parse(name).unwrap());
+            let found = (own.retention_ms.unwrap() / 86_400_000, own.limits.samples_per_second);
+            assert_eq!(found, (retention_days, samples_per_second), "{name}");
+        }
+    }
+
     #[test]
     fn an_invalid_file_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
