@@ -12,7 +12,7 @@ mod refused;
 
 pub(crate) use operation::Operation;
 
-use self::refused::{Example, Line, RefusedLog};
+use self::refused::{Example, Kind, Line, RefusedLog};
 use crate::refusal::Refusal;
 use axum::http::{Method, StatusCode, Uri};
 use operation::Asked;
@@ -53,16 +53,40 @@ impl Audit {
     }
 
     pub(crate) fn refused(&self, sender: IpAddr, path: &str, refusal: &Refusal) {
-        self.count(sender, refusal.reason, path, || refusal.to_string());
+        self.count(Self::kind(sender, refusal), || {
+            Example::of(sender, refusal.reason, path, &refusal.to_string())
+        });
+    }
+
+    /// Like [`Self::refused`], for an administrative request.
+    pub(crate) fn refused_operation(
+        &self,
+        sender: IpAddr,
+        uri: &Uri,
+        operation: &Operation,
+        refusal: &Refusal,
+    ) {
+        let kind = Kind { is_administration: true, ..Self::kind(sender, refusal) };
+        let example = || {
+            let Asked { parameters, .. } = operation.asked(uri);
+            let mark = if parameters.is_empty() { "" } else { "?" };
+            let path = format!("{}{mark}{parameters}", uri.path());
+            Example::of(sender, refusal.reason, &path, &refusal.to_string())
+        };
+        self.count(kind, example);
     }
 
     pub(crate) fn refused_handshake(&self, sender: IpAddr, why: &str) {
-        self.count(sender, CERTIFICATE, "", || why.to_owned());
+        let kind = Kind { sender, reason: CERTIFICATE, is_administration: false, caller: 0 };
+        self.count(kind, || Example::of(sender, CERTIFICATE, "", why));
     }
 
-    fn count(&self, sender: IpAddr, reason: &'static str, path: &str, why: impl FnOnce() -> String) {
-        let example = || Example::of(sender, reason, path, &why());
-        let lines = self.refused.lock().add(sender, reason, example, self.clock.instant());
+    fn kind(sender: IpAddr, refusal: &Refusal) -> Kind {
+        Kind { sender, reason: refusal.reason, is_administration: false, caller: refusal.caller }
+    }
+
+    fn count(&self, kind: Kind, example: impl FnOnce() -> Example) {
+        let lines = self.refused.lock().add(kind, example, self.clock.instant());
         lines.into_iter().for_each(write);
     }
 

@@ -4,6 +4,7 @@ use admission::retry::Wait;
 use admission::{RETRY_AFTER, WriteRefusal};
 use model::ErrorKind;
 use protocol::DecodeError;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::budget::{Exhausted, Reservation};
@@ -90,6 +91,8 @@ pub struct Refusal {
     pub(crate) is_of_tenant: bool,
     /// Why a part of the request was refused, if `message` speaks of several parts and of a retry.
     cause: Option<Box<str>>,
+    /// Tells callers apart. 0 if the caller is not known. A hash, because refusals have to be small.
+    pub(crate) caller: u32,
 }
 
 impl Refusal {
@@ -97,7 +100,7 @@ impl Refusal {
         let message = message.into();
         let (retry_after, is_of_tenant) = (None, false);
         let mut refusal =
-            Self { kind, reason, message, retry_after, series: None, is_of_tenant, cause: None };
+            Self { kind, reason, message, retry_after, series: None, is_of_tenant, cause: None, caller: 0 };
         refusal.retry_after = refusal.is_temporary().then_some(Wait::For(RETRY_AFTER));
         refusal
     }
@@ -122,6 +125,12 @@ impl Refusal {
     pub(crate) fn with_cause(mut self, cause: Option<String>) -> Self {
         self.cause = cause.map(Into::into);
         self
+    }
+
+    pub(crate) fn by(self, caller: &str) -> Self {
+        let mut hasher = std::hash::DefaultHasher::new();
+        caller.hash(&mut hasher);
+        Self { caller: (hasher.finish() as u32).max(1), ..self }
     }
 
     /// Records that the cause is what one tenant has, sends or may have.
@@ -159,7 +168,7 @@ impl From<WriteRefusal> for Refusal {
     fn from(refused: WriteRefusal) -> Self {
         let (kind, reason, retry_after) = (refused.kind(), refused.reason(), refused.retry_after());
         let (message, is_of_tenant) = (refused.to_string(), refused.is_of_tenant());
-        Self { kind, reason, message, retry_after, series: None, is_of_tenant, cause: None }
+        Self { kind, reason, message, retry_after, series: None, is_of_tenant, cause: None, caller: 0 }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Decides when refused requests are logged.
 //!
 //! ```text
-//!   the first refusal of a sender for a reason ─▶ a line at once
+//!   the first refusal of a sender for a reason ─▶ a line at once        (a sender: with its caller, if known)
 //!   its further refusals ─▶ counted, with an example ─ a second after the last line ─▶ a line with their number
 //! ```
 //!
@@ -37,6 +37,7 @@ pub(super) struct Line {
 pub(super) struct Example {
     pub(super) sender: IpAddr,
     pub(super) reason: &'static str,
+    /// With the parameters of a request for administration.
     pub(super) path: Box<str>,
     pub(super) why: Box<str>,
 }
@@ -48,7 +49,18 @@ impl Example {
     }
 }
 
-type Key = Option<(IpAddr, &'static str)>;
+/// What has lines of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    pub(super) sender: IpAddr,
+    pub(super) reason: &'static str,
+    /// Others must not hide an attempt to administer.
+    pub(super) is_administration: bool,
+    /// [`crate::refusal::Refusal::caller`]: behind a proxy, all callers have one address.
+    pub(super) caller: u32,
+}
+
+type Key = Option<Kind>;
 
 /// Refusals of a sender for a reason.
 #[derive(Debug)]
@@ -81,14 +93,8 @@ pub(super) struct RefusedLog {
 
 impl RefusedLog {
     /// Counts a refusal. Returns the lines that are to be logged now.
-    pub(super) fn add(
-        &mut self,
-        sender: IpAddr,
-        reason: &'static str,
-        example: impl FnOnce() -> Example,
-        now: Instant,
-    ) -> Vec<Line> {
-        let mut key = Some((sender, reason));
+    pub(super) fn add(&mut self, kind: Kind, example: impl FnOnce() -> Example, now: Instant) -> Vec<Line> {
+        let mut key = Some(kind);
         let mut lines = Vec::new();
         if self.kept.len() >= SENDERS_MAX && !self.kept.contains_key(&key) {
             lines = self.due(now);
@@ -136,7 +142,8 @@ mod tests {
     }
 
     fn add(log: &mut RefusedLog, from: u32, reason: &'static str, now: Instant) -> Vec<Line> {
-        log.add(sender(from), reason, || Example::of(sender(from), reason, "/p", "why"), now)
+        let kind = Kind { sender: sender(from), reason, is_administration: false, caller: 0 };
+        log.add(kind, || Example::of(sender(from), reason, "/p", "why"), now)
     }
 
     /// Senders, reasons and counts of lines, sorted.
@@ -167,6 +174,18 @@ mod tests {
         assert_eq!(shown(log.rest()), [(sender(1), unknown, 1)]);
         assert_eq!(log.due(at(9_000)), []);
         assert!(log.kept.is_empty());
+    }
+
+    #[test]
+    fn callers_behind_one_address_and_administration_have_lines_of_their_own() {
+        let (mut log, now) = (RefusedLog::default(), SystemClock.instant());
+        for (is_administration, caller) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+            let kind = Kind { sender: sender(1), reason: "rights", is_administration, caller };
+            for expected in [1, 0] {
+                let lines = log.add(kind, || Example::of(sender(1), "rights", "/p", "why"), now);
+                assert_eq!(lines.len(), expected, "{kind:?}");
+            }
+        }
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Reach {
 }
 
 fn no_access(name: &str, tenant: &TenantId) -> Refusal {
-    Refusal::forbidden(format!("{name} has no access to tenant {tenant} (auth_file)"))
+    Refusal::forbidden(format!("{name} has no access to tenant {tenant} (auth_file)")).by(name)
 }
 
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ impl Grant {
     pub(super) fn caller(&self, access: Access, tenants: Option<TenantSet>) -> Result<Caller, Refusal> {
         if !self.roles.grant(access) {
             let message = format!("{} does not have the role {} (auth_file)", self.name, access.role());
-            return Err(Refusal::forbidden(message));
+            return Err(Refusal::forbidden(message).by(&self.name));
         }
         let tenants = match access {
             Access::Read | Access::Write | Access::TenantAdmin => Some(self.opened(tenants)?),
@@ -148,7 +148,7 @@ impl Grant {
         let Some(tenants) = tenants.or_else(only) else {
             if self.tenants.patterns.is_empty() {
                 let message = format!("{} has no access to any tenant (auth_file)", self.name);
-                return Err(Refusal::forbidden(message));
+                return Err(Refusal::forbidden(message).by(&self.name));
             }
             let message =
                 format!("{} has access to several tenants: name one in the header X-Scope-OrgID", self.name);

@@ -48,8 +48,14 @@ pub(super) async fn identify(
     let caller = match caller(&app, access, original, peer, names).await {
         Ok(caller) => caller,
         Err(refusal) => {
-            if matches!(refusal.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden) {
-                app.audit.refused(peer.0.ip(), request.uri().path(), &refusal);
+            match &asked {
+                Some((_, uri, operation)) => {
+                    app.audit.refused_operation(peer.0.ip(), uri, operation, &refusal)
+                }
+                None if matches!(refusal.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden) => {
+                    app.audit.refused(peer.0.ip(), request.uri().path(), &refusal);
+                }
+                None => {}
             }
             return match access {
                 Access::Write => WriteError(refusal).into_response(),
