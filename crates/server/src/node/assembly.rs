@@ -251,7 +251,11 @@ impl Assembly {
                 self.seed,
                 Account::new("queried", self.settings.budget.queried_bytes()),
             ),
-            paths: PathIndexes::new(self.heads.paths.clone(), &self.registry),
+            paths: PathIndexes::new(
+                self.heads.paths.clone(),
+                self.settings.query_concurrency,
+                &self.registry,
+            ),
             events: Arc::clone(&self.events),
             answers: self.answers.clone(),
             headroom: Arc::clone(&self.headroom),

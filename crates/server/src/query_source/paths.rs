@@ -36,9 +36,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
+use tokio::sync::Semaphore;
 
 /// Memory of a tenant's entry, without the names.
 const TENANT_BYTES: usize = 1024;
@@ -51,6 +52,8 @@ pub(crate) struct PathIndexes {
     account: Account,
     tenants: Mutex<HashMap<TenantId, Arc<TenantPaths>>>,
     keeper: OnceLock<Thread>,
+    /// Places for queries that wait for an index. They keep threads of queries from other work.
+    waiting: Semaphore,
     /// Searches that read all names, because there was no index.
     scans: Counter,
     builds: Counter,
@@ -93,9 +96,11 @@ impl Snapshot {
 }
 
 impl PathIndexes {
-    pub(crate) fn new(account: Account, registry: &Registry) -> Self {
+    /// Half of `query_threads` may wait for indexes.
+    pub(crate) fn new(account: Account, query_threads: usize, registry: &Registry) -> Self {
         Self {
             account,
+            waiting: Semaphore::new((query_threads / 2).max(1)),
             tenants: Mutex::default(),
             keeper: OnceLock::new(),
             scans: registry.counter(
@@ -140,24 +145,29 @@ impl PathIndexes {
         Ok(snapshot)
     }
 
-    /// Like [`Self::snapshot`], but waits for an index that is being built, and then returns what there is.
+    /// Like [`Self::snapshot`], but waits for the first index while it is being built, and then returns what there is.
     fn awaited(
         &self,
         context: &Context,
         tenant: &TenantId,
         interrupt: &dyn Interrupt,
+        wait: &BuildWait,
     ) -> Result<Option<Snapshot>, Canceled> {
         self.enter(tenant);
-        let began = context.clock.instant();
+        let mut place = None;
         loop {
             let snapshot = self.of_known(context, tenant, interrupt)?;
-            let is_fresh = snapshot.as_ref().is_some_and(|snapshot| snapshot.is_fresh);
-            let waited = context.clock.instant().saturating_duration_since(began);
-            if is_fresh || waited >= BUILD_WAIT || !self.is_coming(context, tenant) {
+            if snapshot.is_some() || !self.is_coming(context, tenant) || wait.is_over(context) {
                 return Ok(snapshot);
             }
             if interrupt.is_set() || !interrupt.may_wait() {
                 return Err(Canceled);
+            }
+            if place.is_none() {
+                place = self.waiting.try_acquire().ok();
+            }
+            if place.is_none() {
+                return Ok(None); // the other threads are left to queries that need not wait
             }
             std::thread::sleep(LOCK_WAIT);
         }
@@ -211,9 +221,8 @@ impl PathIndexes {
                 Ok(paths.stale())
             }
             Fresh::Full => {
-                paths.keep_stale(ready);
-                *state = State::Wanted { from_s: now_s + FULL_PAUSE_S };
-                Ok(paths.stale())
+                *state = State::Wanted { from_s: now_s + FULL_PAUSE_S }; // others need the memory
+                Ok(None)
             }
         }
     }
@@ -249,8 +258,19 @@ impl TenantPaths {
     }
 }
 
-/// A query that needs the names of metrics without samples waits for them for at most this time.
+/// A request waits for indexes for at most this time, however many targets it has.
 const BUILD_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a request may still wait for an index.
+#[derive(Debug, Default)]
+pub(crate) struct BuildWait(OnceLock<Instant>);
+
+impl BuildWait {
+    fn is_over(&self, context: &Context) -> bool {
+        let now = context.clock.instant();
+        now.saturating_duration_since(*self.0.get_or_init(|| now)) >= BUILD_WAIT
+    }
+}
 
 /// An index in which names may be missing is built again, but only after this time, and after [`REBUILD_PART`] times the time that
 /// building took.

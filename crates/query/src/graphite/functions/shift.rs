@@ -2,6 +2,7 @@
 
 use super::table::{Default, Function, Group, Param, SERIES_LIST, Type};
 use crate::QueryError;
+use crate::graphite::Series;
 use crate::graphite::at_time;
 use crate::graphite::call::{Call, Sink};
 
@@ -69,6 +70,13 @@ fn place_s(call: &Call<'_>) -> Result<Option<(i64, i64)>, QueryError> {
     Ok(place_s)
 }
 
+/// Start and end that a series has without the shift, at a multiple of its step.
+const fn unshifted(series: &Series, shift_s: i64) -> (i64, i64) {
+    let start_s = series.start_s - shift_s;
+    let by_s = start_s.rem_euclid(series.step_s);
+    (start_s - by_s, series.end_s - shift_s - by_s)
+}
+
 fn time_shift(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let (shown, mut shift_s) = shift(call, "timeShift")?;
     let place = place_s(call)?;
@@ -82,7 +90,7 @@ fn time_shift(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let shifted = context.within(context.from_s + shift_s, context.until_s + shift_s);
     let is_end_reset = call.boolean("resetEnd");
     call.each_within(&shifted, "seriesList", |mut series| {
-        let (start_s, end_s) = place.unwrap_or((series.start_s - shift_s, series.end_s - shift_s));
+        let (start_s, end_s) = place.unwrap_or_else(|| unshifted(&series, shift_s));
         series.tags.set("timeShift", shown.as_str());
         series.name = format!("timeShift({}, \"{shown}\")", series.name);
         series.end_s = if is_end_reset { end_s } else { series.end_s - series.start_s + start_s };
@@ -129,7 +137,7 @@ fn time_stack(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
             series.tags.set("timeShiftUnit", shown.as_str());
             series.tags.set("timeShift", number.to_string());
             series.rename(format!("timeShift({}, {shown}, {number})", series.name));
-            (series.start_s, series.end_s) = place.unwrap_or((series.start_s - by_s, series.end_s - by_s));
+            (series.start_s, series.end_s) = place.unwrap_or_else(|| unshifted(&series, by_s));
             sink(series)
         })?;
     }

@@ -14,7 +14,7 @@ use crate::http::queries::admission::{TRIES_MAX, allowance, left_bytes, wait_for
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::Source;
-use crate::query_source::paths::GlobSource;
+use crate::query_source::paths::{BuildWait, GlobSource};
 use axum::extract::State;
 use axum::response::Response;
 use query::graphite::{LabelSource, Options, Series, Target, parse, render as evaluate};
@@ -76,13 +76,13 @@ fn series_of(
     targets: &[Target],
     options: &Options<'_>,
 ) -> Result<(Vec<Series>, Vec<String>), QueryError> {
-    let (mut tries, expired_before_ms) = (0, expired(app, tenant));
+    let (mut tries, expired_before_ms, wait) = (0, expired(app, tenant), BuildWait::default());
     loop {
         tries += 1;
         let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);
         let stored =
             Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
-        let globs = GlobSource::new(&stored, reads, tenant, canceled);
+        let globs = GlobSource::new(&stored, reads, tenant, canceled, &wait);
         let rules = app.node.rules().current();
         let source = EventSource {
             series: LabelSource::new(&globs, &rules.schemas),

@@ -1,7 +1,7 @@
 //! Selects the paths of a glob through the index of names.
 
-use super::Snapshot;
 use super::silent::{Found, Names, WithSilent};
+use super::{BuildWait, Snapshot};
 use crate::query_source::{Canceled, Context, Source, canceled};
 use ::paths::{Pattern, Stopped, find};
 use model::labels::METRIC_NAME;
@@ -33,6 +33,7 @@ pub(crate) struct GlobSource<'a> {
     pub(super) context: &'a Context,
     pub(super) tenant: &'a TenantId,
     pub(super) interrupt: Arc<dyn Interrupt>,
+    pub(super) wait: &'a BuildWait,
     /// [`NO_INDEX`] or [`NO_MEMORY`] if metrics without samples were left out.
     left_out_silent: AtomicU8,
 }
@@ -54,8 +55,9 @@ impl<'a> GlobSource<'a> {
         context: &'a Context,
         tenant: &'a TenantId,
         interrupt: Arc<dyn Interrupt>,
+        wait: &'a BuildWait,
     ) -> Self {
-        Self { source, context, tenant, interrupt, left_out_silent: AtomicU8::new(0) }
+        Self { source, context, tenant, interrupt, wait, left_out_silent: AtomicU8::new(0) }
     }
 
     /// What a list may take of a query's memory, with its copies.
@@ -136,7 +138,7 @@ impl<'a> GlobSource<'a> {
         let index = context.paths.of_known(context, self.tenant, &*self.interrupt);
         let index = index.map_err(|Canceled| canceled())?;
         let set = self.source.select(&Select { matchers: std::slice::from_ref(&matcher), range })?;
-        Ok(Box::new(WithSilent::new(self, set, index, Names::listed(matcher, false, 0))))
+        Ok(Box::new(WithSilent::new(self, set, range, index, Names::listed(matcher, false, 0))))
     }
 }
 
@@ -155,7 +157,7 @@ impl SeriesSource for GlobSource<'_> {
         if matcher.as_glob().is_none() {
             return self.select_listed(matcher, range);
         }
-        let index = context.paths.awaited(context, self.tenant, &*self.interrupt);
+        let index = context.paths.awaited(context, self.tenant, &*self.interrupt, self.wait);
         let index = index.map_err(|Canceled| canceled())?;
         // a list without some of the names would hide the source's warning of what it cannot read
         let complete = index.as_ref().filter(|index| index.is_fresh && index.left_out.is_empty());
@@ -174,7 +176,7 @@ impl SeriesSource for GlobSource<'_> {
                 (select(&matcher)?, index, Names::Matching(glob.clone(), found))
             }
         };
-        Ok(Box::new(WithSilent::new(self, set, index, names)))
+        Ok(Box::new(WithSilent::new(self, set, range, index, names)))
     }
 
     fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {

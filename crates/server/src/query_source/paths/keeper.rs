@@ -4,6 +4,7 @@ use super::ready::{Fresh, Unbuilt, open_table_of};
 use super::{FULL_PAUSE_S, PathIndexes, Ready, State, TenantPaths};
 use crate::limits::pacer::Traffic;
 use crate::query_source::{Canceled, Context};
+use ::paths::Runs;
 use model::TenantId;
 use query::Interrupt;
 use std::sync::Arc;
@@ -95,14 +96,14 @@ impl Keeper {
                             drop(state);
                             return self.merge(paths);
                         }
-                        Ok(fresh) => {
+                        Ok(Fresh::Missing) => {
                             paths.keep_stale(ready);
-                            if fresh == Fresh::Missing && ready.again_from_s() > now_s {
+                            if ready.again_from_s() > now_s {
                                 *state = State::Wanted { from_s: ready.again_from_s() };
                                 return;
                             }
                         }
-                        Err(Canceled) => {}
+                        Ok(Fresh::Full) | Err(Canceled) => {}
                     }
                 }
                 State::Wanted { from_s } if *from_s > now_s => return,
@@ -119,6 +120,10 @@ impl Keeper {
     fn build(&self, tenant: &TenantId, paths: &TenantPaths, now_s: u32) {
         let indexes = self.indexes();
         let build = || Ready::build(&self.context, tenant, &self.interrupt, &indexes.account);
+        let stale_bytes = paths.stale.lock().as_ref().map_or(0, Runs::memory_bytes);
+        if stale_bytes > indexes.account.limit_bytes().saturating_sub(indexes.account.used_bytes()) {
+            *paths.stale.lock() = None; // there is no memory for both
+        }
         let mut built = build();
         let is_old = |paths: &TenantPaths| {
             paths.stale.lock().is_some() || matches!(&*paths.state.lock(), State::Ready(_))
@@ -128,12 +133,11 @@ impl Keeper {
             *paths.stale.lock() = None;
             built = build();
         }
-        *paths.state.lock() = match built {
+        let new = match built {
             Ok(ready) => {
                 indexes.builds.inc();
                 let (names, bytes) = (ready.runs().len(), ready.runs().memory_bytes());
                 tracing::debug!(%tenant, names, bytes, "built the index of names");
-                *paths.stale.lock() = None;
                 State::Ready(Box::new(ready))
             }
             Err(Unbuilt::Canceled) => State::Wanted { from_s: 0 },
@@ -149,6 +153,13 @@ impl Keeper {
                 State::Wanted { from_s: now_s + UNREADABLE_PAUSE_S }
             }
         };
+        {
+            let mut state = paths.state.lock();
+            if matches!(new, State::Ready(_)) {
+                *paths.stale.lock() = None;
+            }
+            *state = new;
+        }
         self.merge(paths);
     }
 

@@ -11,7 +11,7 @@ use super::globs::Why;
 use crate::query_source::{Canceled, canceled};
 use ::paths::{Node, Pattern, Stopped, find};
 use model::labels::METRIC_NAME;
-use model::{Labels, LabelsBuilder, LabelsRef, SeriesKey, SeriesSamples, ValueKind};
+use model::{Labels, LabelsBuilder, LabelsRef, SeriesKey, SeriesSamples, TimeRange, ValueKind};
 use query::graphite::Glob;
 use query::{Matcher, SeriesSet, SourceError};
 use std::collections::HashSet;
@@ -20,8 +20,9 @@ use std::collections::HashSet;
 pub(super) struct WithSilent<'a> {
     globs: &'a GlobSource<'a>,
     set: Box<dyn SeriesSet + 'a>,
+    range: TimeRange,
     /// As it was before the series were selected, because a series that was born later may have samples in the range; or, if there was
-    /// none, a later one for [`GlobSource::is_metric`].
+    /// none, a later one for [`GlobSource::is_silent`].
     index: Option<Snapshot>,
     names: Names,
     is_at_silent: bool,
@@ -81,11 +82,12 @@ impl<'a> WithSilent<'a> {
     pub(super) fn new(
         globs: &'a GlobSource<'a>,
         set: Box<dyn SeriesSet + 'a>,
+        range: TimeRange,
         index: Option<Snapshot>,
         names: Names,
     ) -> Self {
         let (builder, current) = (LabelsBuilder::new(), Labels::empty());
-        Self { globs, set, index, names, is_at_silent: false, builder, current }
+        Self { globs, set, range, index, names, is_at_silent: false, builder, current }
     }
 
     /// Moves to the next silent metric.
@@ -97,7 +99,7 @@ impl<'a> WithSilent<'a> {
         }
         let next = match &mut self.names {
             Names::Listed(listed) => {
-                let name = listed.next(self.globs, self.index.as_ref())?;
+                let name = listed.next(self.globs, self.range, self.index.as_ref())?;
                 name.and_then(|name| labels_of(&mut self.builder, name))
             }
             Names::Matching(_, found) => found.silent.pop(),
@@ -217,6 +219,7 @@ impl Listed {
     fn next(
         &mut self,
         globs: &GlobSource<'_>,
+        range: TimeRange,
         index: Option<&Snapshot>,
     ) -> Result<Option<&str>, SourceError> {
         let names = self.matcher.set_matches().unwrap_or_default();
@@ -231,7 +234,7 @@ impl Listed {
                     self.at = usize::MAX;
                     return Ok(None);
                 };
-                if !globs.is_metric(name, index)? {
+                if !globs.is_silent(name, range, index)? {
                     globs.check(index);
                     continue;
                 }
@@ -250,18 +253,18 @@ impl GlobSource<'_> {
         if !is_known {
             return Ok(Some(Snapshot::empty())); // names of tenants may be invented
         }
-        let index = context.paths.awaited(context, tenant, &*self.interrupt);
+        let index = context.paths.awaited(context, tenant, &*self.interrupt, self.wait);
         index.map_err(|Canceled| canceled())
     }
 
-    /// True if the index has a metric of this name. One that was born after the series were selected is left out, because it may have
-    /// samples in the range.
-    fn is_metric(&self, name: &str, index: &Snapshot) -> Result<bool, SourceError> {
+    /// True if the index has a metric of this name. One that was born after the series were selected, and has samples in the range, is left
+    /// out.
+    fn is_silent(&self, name: &str, range: TimeRange, index: &Snapshot) -> Result<bool, SourceError> {
         if self.interrupt.is_set() {
             return Err(canceled());
         }
         let Ok(pattern) = Pattern::of_name(name) else { return Ok(false) };
-        if self.is_in_head(name) {
+        if self.has_fresh_samples(name, range) {
             return Ok(false);
         }
         let mut is_metric = false;
@@ -273,12 +276,13 @@ impl GlobSource<'_> {
         Ok(is_metric)
     }
 
-    fn is_in_head(&self, name: &str) -> bool {
+    fn has_fresh_samples(&self, name: &str, range: TimeRange) -> bool {
         let Some(labels) = labels_of(&mut LabelsBuilder::new(), name) else { return false };
         let (key, partitions) =
             (SeriesKey::of(labels.as_bytes(), self.context.seed), &self.context.partitions);
         let head = partitions[key.partition(partitions.len())].head.read();
-        head.tenant(self.tenant).is_some_and(|head| head.find(key).is_some())
+        let head = head.tenant(self.tenant);
+        head.is_some_and(|head| head.find(key).is_some_and(|series| head.samples_at_most(series, range) > 0))
     }
 }
 

@@ -39,7 +39,8 @@ fn found(node: &crate::Node, tenant: &TenantId, pattern: &str) -> BTreeSet<Strin
 fn selected(node: &crate::Node, tenant: &TenantId, list_bytes_max: u64, glob: &str) -> [BTreeSet<String>; 2] {
     let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
     let source = Source::new(node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
-    let globs = GlobSource::new(&source, node.reads(), tenant, canceled);
+    let wait = BuildWait::default();
+    let globs = GlobSource::new(&source, node.reads(), tenant, canceled, &wait);
     let glob = query::graphite::Glob::parse(glob, &mut query::Allowance::new(1 << 20)).unwrap();
     [&globs as &dyn SeriesSource, &source].map(|source| {
         let mut set = source.select_glob(&glob, TimeRange::ALL, list_bytes_max).unwrap();
@@ -97,7 +98,8 @@ fn lists_of_names_take_a_part_of_the_memory_of_a_query() {
     let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
     let source = Source::new(node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
     let glob = query::graphite::Glob::parse("servers.*", &mut query::Allowance::new(1 << 20)).unwrap();
-    let globs = GlobSource::new(&source, node.reads(), &tenant, Arc::clone(&canceled));
+    let wait = BuildWait::default();
+    let globs = GlobSource::new(&source, node.reads(), &tenant, Arc::clone(&canceled), &wait);
     let listed = |bytes_max: u64| {
         let mut set = globs.select_glob(&glob, TimeRange::ALL, bytes_max).unwrap();
         let (bytes, mut samples) = (set.names_bytes(), SeriesSamples::default());

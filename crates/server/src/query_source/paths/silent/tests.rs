@@ -1,6 +1,6 @@
 use crate::Node;
 use crate::query_source::Source;
-use crate::query_source::paths::GlobSource;
+use crate::query_source::paths::{BuildWait, GlobSource};
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, stop, write_days, write_of};
 use model::{SeriesSamples, TenantId, TimeRange};
@@ -28,7 +28,8 @@ fn select(
     let (canceled, tenant): (Arc<dyn Interrupt>, _) =
         (Arc::new(AtomicBool::new(false)), TenantId::anonymous());
     let source = Source::new(node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
-    let globs = GlobSource::new(&source, node.reads(), &tenant, canceled);
+    let wait = BuildWait::default();
+    let globs = GlobSource::new(&source, node.reads(), &tenant, canceled, &wait);
     let glob = Glob::parse(glob, &mut query::Allowance::new(1 << 20)).unwrap();
     let mut set = globs.select_glob(&glob, range, list_bytes_max)?;
     let (mut samples, mut selected, mut held_bytes) = (SeriesSamples::default(), Selected::new(), 0);
