@@ -62,15 +62,14 @@ impl Audit {
     pub(crate) fn refused_operation(
         &self,
         sender: IpAddr,
-        uri: &Uri,
-        operation: &Operation,
+        (method, uri, operation): &(Method, Uri, Operation),
         refusal: &Refusal,
     ) {
         let kind = Kind { is_administration: true, ..Self::kind(sender, refusal) };
         let example = || {
             let Asked { parameters, .. } = operation.asked(uri);
             let mark = if parameters.is_empty() { "" } else { "?" };
-            let path = format!("{}{mark}{parameters}", uri.path());
+            let path = format!("{method} {}{mark}{parameters}", uri.path());
             Example::of(sender, refusal.reason, &path, &refusal.to_string())
         };
         self.count(kind, example);

@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 /// Time between two lines for the same sender and reason.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
-/// Limit on the pairs of sender and reason that are counted separately. All further pairs share one counter and one
-/// line.
-const SENDERS_MAX: usize = 256;
+/// Limit on the kinds of refusals that are counted separately. All further ones share two counters and lines: one for administration.
+const KINDS_MAX: usize = 256;
 
-/// Limit on each text of an example, which is kept until it is logged.
-const TEXT_BYTES_MAX: usize = 512;
+/// Limits on the texts of an example, which is kept until it is logged. The path of administration has parameters.
+const PATH_BYTES_MAX: usize = 4 << 10;
+const WHY_BYTES_MAX: usize = 512;
 
 /// A line of the log.
 #[derive(Debug, PartialEq)]
 pub(super) struct Line {
-    /// False for the senders and reasons beyond [`SENDERS_MAX`].
+    /// False for the kinds beyond [`KINDS_MAX`].
     pub(super) is_of_one: bool,
     /// Refusals that are in no earlier line.
     pub(super) count: u64,
@@ -37,15 +37,15 @@ pub(super) struct Line {
 pub(super) struct Example {
     pub(super) sender: IpAddr,
     pub(super) reason: &'static str,
-    /// With the parameters of a request for administration.
+    /// For administration, with method and parameters.
     pub(super) path: Box<str>,
     pub(super) why: Box<str>,
 }
 
 impl Example {
     pub(super) fn of(sender: IpAddr, reason: &'static str, path: &str, why: &str) -> Self {
-        let cut = |text: &str| beginning(text, TEXT_BYTES_MAX).into();
-        Self { sender, reason, path: cut(path), why: cut(why) }
+        let (path, why) = (beginning(path, PATH_BYTES_MAX), beginning(why, WHY_BYTES_MAX));
+        Self { sender, reason, path: path.into(), why: why.into() }
     }
 }
 
@@ -54,13 +54,20 @@ impl Example {
 pub(super) struct Kind {
     pub(super) sender: IpAddr,
     pub(super) reason: &'static str,
-    /// Others must not hide an attempt to administer.
+    /// Other requests must not hide an attempt to administer.
     pub(super) is_administration: bool,
     /// [`crate::refusal::Refusal::caller`]: behind a proxy, all callers have one address.
     pub(super) caller: u32,
 }
 
-type Key = Option<Kind>;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Own(Kind),
+    /// All kinds beyond [`KINDS_MAX`].
+    Others {
+        is_administration: bool,
+    },
+}
 
 /// Refusals of a sender for a reason.
 #[derive(Debug)]
@@ -81,24 +88,26 @@ impl Kept {
     fn take(&mut self, key: Key, now: Instant) -> Option<Line> {
         self.logged = now;
         let count = std::mem::take(&mut self.count);
-        self.example.take().map(|example| Line { is_of_one: key.is_some(), count, example })
+        self.example.take().map(|example| Line { is_of_one: matches!(key, Key::Own(_)), count, example })
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct RefusedLog {
-    /// At most [`SENDERS_MAX`], and `None` for all senders and reasons that are not kept.
+    /// At most [`KINDS_MAX`], and two for others.
     kept: HashMap<Key, Kept>,
 }
 
 impl RefusedLog {
     /// Counts a refusal. Returns the lines that are to be logged now.
     pub(super) fn add(&mut self, kind: Kind, example: impl FnOnce() -> Example, now: Instant) -> Vec<Line> {
-        let mut key = Some(kind);
+        let mut key = Key::Own(kind);
         let mut lines = Vec::new();
-        if self.kept.len() >= SENDERS_MAX && !self.kept.contains_key(&key) {
+        if self.kept.len() >= KINDS_MAX && !self.kept.contains_key(&key) {
             lines = self.due(now);
-            key = key.filter(|_| self.kept.len() < SENDERS_MAX);
+            if self.kept.len() >= KINDS_MAX {
+                key = Key::Others { is_administration: kind.is_administration };
+            }
         }
         let is_first = !self.kept.contains_key(&key);
         let kept = self.kept.entry(key).or_insert(Kept { logged: now, count: 0, example: None });
@@ -199,12 +208,12 @@ mod tests {
                     let now = began + Duration::from_secs(second) + Duration::from_micros(u64::from(number));
                     lines.extend(add(&mut log, number * (second as u32 + 1), "unauthenticated", now));
                     refusals += 1;
-                    assert!(log.kept.len() <= SENDERS_MAX + 1);
+                    assert!(log.kept.len() <= KINDS_MAX + 1);
                 }
             }
         }
         assert!(lines.iter().any(|line| !line.is_of_one && line.count > 1000));
-        assert!(lines.len() <= 3 * 2 * (SENDERS_MAX + 1), "{} lines", lines.len());
+        assert!(lines.len() <= 3 * 2 * (KINDS_MAX + 1), "{} lines", lines.len());
         lines.extend(log.rest());
         assert_eq!(lines.iter().map(|line| line.count).sum::<u64>(), refusals);
     }

@@ -152,7 +152,7 @@ impl Grant {
             }
             let message =
                 format!("{} has access to several tenants: name one in the header X-Scope-OrgID", self.name);
-            return Err(Refusal::invalid("tenant", message));
+            return Err(Refusal::invalid("tenant", message).by(&self.name));
         };
         if let Some(tenant) = tenants.iter().find(|tenant| !self.tenants.matches(tenant)) {
             return Err(no_access(&self.name, tenant));

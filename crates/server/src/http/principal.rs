@@ -49,9 +49,7 @@ pub(super) async fn identify(
         Ok(caller) => caller,
         Err(refusal) => {
             match &asked {
-                Some((_, uri, operation)) => {
-                    app.audit.refused_operation(peer.0.ip(), uri, operation, &refusal)
-                }
+                Some(asked) => app.audit.refused_operation(peer.0.ip(), asked, &refusal),
                 None if matches!(refusal.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden) => {
                     app.audit.refused(peer.0.ip(), request.uri().path(), &refusal);
                 }
