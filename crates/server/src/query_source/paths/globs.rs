@@ -34,19 +34,17 @@ pub(crate) struct GlobSource<'a> {
     pub(super) tenant: &'a TenantId,
     pub(super) interrupt: Arc<dyn Interrupt>,
     pub(super) wait: &'a BuildWait,
-    /// [`NO_INDEX`] or [`NO_MEMORY`] if metrics without samples were left out.
+    /// A [`Why`] if metrics without samples were left out, otherwise 0.
     left_out_silent: AtomicU8,
 }
 
-const NO_INDEX: u8 = 1;
-const NO_MEMORY: u8 = 2;
-
-/// Why metrics without samples in the range are left out.
+/// Why metrics without samples in the range are left out. The largest of several reasons is shown.
 #[derive(Debug, Clone, Copy)]
+#[repr(u8)]
 pub(super) enum Why {
     /// There is no index, or names are missing in it.
-    NoIndex,
-    NoMemory,
+    NoIndex = 1,
+    NoMemory = 2,
 }
 
 impl<'a> GlobSource<'a> {
@@ -67,6 +65,8 @@ impl<'a> GlobSource<'a> {
 
     /// A warning, if metrics without samples in the range may be missing.
     pub(crate) fn left_out(&self) -> Option<String> {
+        const NO_INDEX: u8 = Why::NoIndex as u8;
+        const NO_MEMORY: u8 = Why::NoMemory as u8;
         let text = match self.left_out_silent.load(Ordering::Relaxed) {
             NO_INDEX => {
                 "metrics without values in the range may be missing, because the index of names is not complete: repeat the request \
@@ -82,11 +82,7 @@ impl<'a> GlobSource<'a> {
     }
 
     pub(super) fn leave_out_silent(&self, why: Why) {
-        let why = match why {
-            Why::NoIndex => NO_INDEX,
-            Why::NoMemory => NO_MEMORY,
-        };
-        self.left_out_silent.fetch_max(why, Ordering::Relaxed);
+        self.left_out_silent.fetch_max(why as u8, Ordering::Relaxed);
     }
 
     /// Notes it if the index lacks names.

@@ -6,8 +6,7 @@
 //! left out if they would take too much memory, so that a query never fails because of them.
 
 use super::Snapshot;
-use super::globs::GlobSource;
-use super::globs::Why;
+use super::globs::{GlobSource, Why};
 use crate::query_source::{Canceled, canceled};
 use ::paths::{Node, Pattern, Stopped, find};
 use model::labels::METRIC_NAME;
@@ -246,12 +245,13 @@ impl Listed {
 }
 
 impl GlobSource<'_> {
-    /// An index for metrics of which there was no series. The caller must not ask for the series of an unknown tenant.
+    /// The index for metrics of which there was no series. A tenant without data has no metrics, so it needs no entry: its name may be
+    /// invented.
     fn late_index(&self) -> Result<Option<Snapshot>, SourceError> {
         let Self { context, tenant, .. } = self;
         let is_known = context.has_data(tenant) || matches!(context.lake.existing(tenant), Ok(Some(_)));
         if !is_known {
-            return Ok(Some(Snapshot::empty())); // names of tenants may be invented
+            return Ok(Some(Snapshot::empty()));
         }
         let index = context.paths.awaited(context, tenant, &*self.interrupt, self.wait);
         index.map_err(|Canceled| canceled())
