@@ -16,6 +16,10 @@ pub enum Wait {
     CreatingRequests,
     /// The tenant has used up its limit or share of requests that create series: some of its own must end.
     OwnCreatingRequests,
+    /// An account of the memory budget is full: some of its bytes must be given back.
+    Memory { account: &'static str, asked_bytes: u64 },
+    /// The journal is being replayed.
+    Replay,
     /// Sealing must make room in the head.
     Sealing(Room),
 }
@@ -29,6 +33,8 @@ impl Wait {
             | Self::OwnRequests
             | Self::CreatingRequests
             | Self::OwnCreatingRequests
+            | Self::Memory { .. }
+            | Self::Replay
             | Self::Sealing(_) => RETRY_AFTER,
         }
     }
@@ -99,8 +105,17 @@ impl Rounds {
     }
 }
 
+/// Time until work is done of which `done` of `all` parts took `passed`. [`RETRY_AFTER`] if too little is known.
+pub fn time_to_end(done: u64, all: u64, passed: Duration) -> Duration {
+    if done == 0 {
+        return RETRY_AFTER;
+    }
+    let seconds = passed.as_secs_f64() * all.saturating_sub(done) as f64 / done as f64;
+    bounded(Duration::try_from_secs_f64(seconds).unwrap_or(MOST))
+}
+
 /// How fast places become free, measured while requests are refused. Nothing is measured at other times, so that requests that
-/// are not refused cost nothing.
+/// are not refused cost nothing. A place is that of a request, or a byte of memory.
 #[derive(Debug, Default)]
 pub struct Drain {
     window: Option<Window>,
@@ -111,9 +126,9 @@ pub struct Drain {
 #[derive(Debug, Clone, Copy)]
 struct Window {
     began: Instant,
-    /// How many requests had been served when it began.
-    served: u64,
-    /// Requests refused since it began.
+    /// How many places had become free when it began.
+    freed: u64,
+    /// How many places were asked for and refused since it began.
     refused: u64,
 }
 
@@ -130,9 +145,10 @@ impl Drain {
         self.refused_at.is_none_or(|at| now.saturating_duration_since(at) >= FORGET_AFTER)
     }
 
-    /// Returns how long the sender of a request that the full gate refuses now should wait. `inside` is how many requests are inside,
-    /// `served` how many have been served since the start. Requests that were refused later do not count: they come back.
-    pub fn refused(&mut self, inside: usize, served: u64, now: Instant) -> Duration {
+    /// Returns how long the sender of a request that is refused now should wait. It asked for `asked` places. `taken` places are
+    /// taken, and `freed` have become free since the start. Those of requests that were refused later should not count: such
+    /// requests come back.
+    pub fn refused(&mut self, asked: u64, taken: u64, freed: u64, now: Instant) -> Duration {
         let before = self.refused_at.replace(now);
         let pause = before.map_or(FORGET_AFTER, |before| now.saturating_duration_since(before));
         if pause >= FORGET_AFTER {
@@ -141,30 +157,45 @@ impl Drain {
         if pause >= WINDOW {
             self.window = None;
         }
-        let window = self.window.get_or_insert(Window { began: now, served, refused: 0 });
-        window.refused += 1;
+        let window = self.window.get_or_insert(Window { began: now, freed, refused: 0 });
+        window.refused = window.refused.saturating_add(asked);
         let passed = now.saturating_duration_since(window.began);
         if passed >= WINDOW {
-            let drained = served.saturating_sub(window.served);
-            let estimate = time_to_drain(inside as u64, window.refused, drained, passed);
+            let drained = freed.saturating_sub(window.freed);
+            let estimate = time_to_drain(Places { taken, asked, refused: window.refused, drained }, passed);
             // senders that were told to wait long come back less often, so the next estimate is lower: the mean avoids swings
             self.wait = Some(self.wait.map_or(estimate, |wait| (wait + estimate) / 2));
             if drained > 0 {
-                self.window = Some(Window { began: now, served, refused: 0 });
+                self.window = Some(Window { began: now, freed, refused: 0 });
             }
         }
         bounded(self.wait.unwrap_or(RETRY_AFTER))
     }
 }
 
-/// Time until the requests inside, and those refused in one second (they come back), are served. In the time `passed`, `refused` were
-/// refused and `drained` were served. If none was, one may be served right now, so this grows with the time.
-fn time_to_drain(inside: u64, refused: u64, drained: u64, passed: Duration) -> Duration {
-    if drained == 0 && inside == 0 {
+/// What happened to places in some time.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    /// How many are taken now.
+    taken: u64,
+    /// How many the last request asked for.
+    asked: u64,
+    /// How many all requests asked for that were refused.
+    refused: u64,
+    /// How many became free.
+    drained: u64,
+}
+
+/// Time until there is place for the requests inside, and for those refused in one second (they come back). If no place became
+/// free in the time `passed`, one for the last request may right now, so this grows with the time.
+fn time_to_drain(places: Places, passed: Duration) -> Duration {
+    let Places { taken, asked, refused, drained } = places;
+    if drained == 0 && taken == 0 {
         return RETRY_AFTER; // something else keeps requests out
     }
     let returning = refused as f64 / passed.as_secs_f64();
-    let seconds = (inside as f64 + returning) * passed.as_secs_f64() / drained.max(1) as f64;
+    let drained = if drained == 0 { asked.max(1) } else { drained };
+    let seconds = (taken as f64 + returning) * passed.as_secs_f64() / drained as f64;
     bounded(Duration::try_from_secs_f64(seconds).unwrap_or(MOST))
 }
 
@@ -204,12 +235,9 @@ mod tests {
 
     #[test]
     fn a_sender_waits_until_the_backlog_has_drained() {
-        let check = |inside, refused, drained, expected| {
-            assert_eq!(
-                time_to_drain(inside, refused, drained, s(2)),
-                s(expected),
-                "{inside} {refused} {drained}"
-            );
+        let check = |taken, refused, drained, expected| {
+            let places = Places { taken, asked: 1, refused, drained };
+            assert_eq!(time_to_drain(places, s(2)), s(expected), "{places:?}");
         };
         check(900, 2, 2000, 1); // 900 at 1000 a second
         check(900, 200, 200, 10); // 900 and 100 at 100 a second
@@ -220,6 +248,22 @@ mod tests {
         check(0, 1, 0, 3);
         check(0, 0, u64::MAX, 1);
         check(u64::MAX, u64::MAX, 1, 30);
+        let bytes = |drained| Places { taken: 30_000_000, asked: 1_000_000, refused: 10_000_000, drained };
+        assert_eq!(time_to_drain(bytes(14_000_000), s(2)), s(5), "30 MB and 5 MB at 7 MB a second");
+        assert_eq!(time_to_drain(bytes(0), s(2) / 10), s(16), "30 MB and 50 MB, if 1 MB becomes free now");
+    }
+
+    #[test]
+    fn work_is_expected_to_go_on_as_fast_as_before() {
+        let check = |done, all, expected| {
+            assert_eq!(time_to_end(done, all, s(4)), s(expected), "{done} {all}");
+        };
+        check(0, 100, 3);
+        check(20, 100, 16);
+        check(99, 100, 1);
+        check(100, 100, 1);
+        check(101, 100, 1);
+        check(1, u64::MAX, 30);
     }
 
     /// 1000 senders repeat their requests when they are told to, with the server's jitter. 100 requests a second can be served.
@@ -242,7 +286,7 @@ mod tests {
                     return false;
                 }
                 refused += 1;
-                *at = now + drain.refused(10, left, now).mul_f64(1.0 + rng.below(500) as f64 / 1000.0);
+                *at = now + drain.refused(1, 10, left, now).mul_f64(1.0 + rng.below(500) as f64 / 1000.0);
                 true
             });
             ticks += 1;
@@ -254,7 +298,7 @@ mod tests {
     #[test]
     fn old_measurements_are_forgotten() {
         let (began, mut drain) = (Instant::now(), Drain::default());
-        let mut refused = |left, ms| drain.refused(94, left, began + Duration::from_millis(ms));
+        let mut refused = |left, ms| drain.refused(1, 94, left, began + Duration::from_millis(ms));
         assert_eq!([refused(0, 0), refused(2, 250)], [RETRY_AFTER; 2], "nothing is known yet");
         // 94 are inside, 6 a second are refused, 10 a second leave
         assert_eq!([refused(5, 500), refused(5, 600)], [s(10); 2]);

@@ -274,8 +274,12 @@ impl WriteRefusal {
             Self::HeadFull { .. } => Wait::Sealing(Room::Samples),
             Self::NoRoomForTenant(SeriesRefusal::NoRoom { .. }) => Wait::Sealing(Room::Series),
             Self::TenantShare { .. } => Wait::Sealing(Room::SamplesAboveShare),
-            Self::InflightRequests { .. } => Wait::Requests,
-            Self::ConcurrentWrites { creates: false, .. } | Self::ShareOfRequests { .. } => Wait::OwnRequests,
+            // what fills a queue are some of the requests in progress
+            Self::InflightRequests { .. } | Self::QueueFull { .. } => Wait::Requests,
+            Self::ConcurrentWrites { creates: false, .. }
+            | Self::EarlierRequests { .. }
+            | Self::ShareOfRequests { .. } => Wait::OwnRequests,
+            Self::Replaying(_) => Wait::Replay,
             Self::CreatingRequests { .. } => Wait::CreatingRequests,
             Self::ConcurrentWrites { creates: true, .. } | Self::ShareOfCreating { .. } => {
                 Wait::OwnCreatingRequests
@@ -288,12 +292,7 @@ impl WriteRefusal {
                 Postponed::LateSamples => Wait::Sealing(Room::Late),
                 _ => Wait::For(RETRY_AFTER),
             },
-            Self::EarlierRequests { .. }
-            | Self::QueueFull { .. }
-            | Self::Stopping
-            | Self::Replaying(_)
-            | Self::Tenants { .. }
-            | Self::NoRoomForTenant(_) => Wait::For(RETRY_AFTER),
+            Self::Stopping | Self::Tenants { .. } | Self::NoRoomForTenant(_) => Wait::For(RETRY_AFTER),
         };
         Some(wait)
     }

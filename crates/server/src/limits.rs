@@ -3,6 +3,7 @@ pub(crate) mod fair_permits;
 pub(crate) mod gate;
 pub(crate) mod head_memory;
 pub(crate) mod headroom;
+pub(crate) mod memory_drains;
 pub(crate) mod open_files;
 pub(crate) mod pacer;
 pub(crate) mod replicas;

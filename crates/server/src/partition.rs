@@ -23,6 +23,7 @@ mod handles;
 mod outage;
 mod relocate;
 mod replay;
+mod replay_progress;
 mod seal;
 pub(crate) mod shared;
 mod slicing;

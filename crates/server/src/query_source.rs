@@ -176,7 +176,8 @@ fn make_room<V>(samples: &mut Samples<V>, count: usize) {
 
 fn too_many_samples(count: u64, most: u64) -> SourceError {
     let message = format!(
-        "query processing would load too many samples into memory: {count} of one series, the limit is {most}"
+        "query processing would load too many samples into memory: {count} of one series, the limit is {most} \
+         (settings query_samples and query_memory)"
     );
     SourceError { kind: ErrorKind::TooLarge, message }
 }

@@ -75,6 +75,10 @@ pub(crate) const REASONS: &[&str] = &[
     "unavailable",
 ];
 
+/// Reasons that seldom end within minutes. What is refused for one of them might be stored later, but nobody knows when, so
+/// nothing in the server waits for it.
+const LASTING: [&str; 5] = ["active_series", "clock", "ha_clusters", "series_per_metric", "stopping"];
+
 /// Tells a client that its request was refused, and what to do. [`crate::http`] derives the status.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
@@ -114,6 +118,11 @@ impl Refusal {
     /// Whether the request may be stored later.
     pub(crate) const fn is_temporary(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Limited)
+    }
+
+    /// Whether the reason seldom ends within minutes.
+    pub(crate) fn is_lasting(&self) -> bool {
+        LASTING.contains(&self.reason)
     }
 
     /// Adds `series` as an example of what was refused, unless there is one already.
@@ -193,7 +202,9 @@ impl From<Exhausted> for Refusal {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),
         };
-        Self { is_of_tenant: full.share_bytes.is_some(), ..refusal }
+        let (account, asked_bytes) = (full.account, full.asked_bytes);
+        let retry_after = refusal.retry_after.map(|_| Wait::Memory { account, asked_bytes });
+        Self { is_of_tenant: full.share_bytes.is_some(), retry_after, ..refusal }
     }
 }
 

@@ -19,6 +19,8 @@ struct Inner {
     limit_bytes: AtomicU64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
+    /// Bytes given back since the start. Not counted for parts.
+    released_bytes: AtomicU64,
     whole: Option<Whole>,
 }
 
@@ -94,6 +96,7 @@ impl Account {
             limit_bytes: AtomicU64::new(limit_bytes),
             used_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
+            released_bytes: AtomicU64::new(0),
             whole,
         }))
     }
@@ -134,6 +137,11 @@ impl Account {
 
     pub fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were given back since the account was created. Only for whole accounts; 0 for parts.
+    pub fn released_bytes(&self) -> u64 {
+        self.0.released_bytes.load(Ordering::Relaxed)
     }
 
     pub fn limit_bytes(&self) -> u64 {
@@ -210,8 +218,11 @@ impl Account {
     fn give_back(&self, bytes: u64) {
         let before = self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
         assert!(before >= bytes, "BUG: more bytes returned to account {:?} than were reserved", self.name());
-        if let Some(whole) = &self.0.whole {
-            whole.account.give_back(bytes);
+        match &self.0.whole {
+            Some(whole) => whole.account.give_back(bytes),
+            None => {
+                self.0.released_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -323,7 +334,7 @@ mod tests {
         assert!(account.is_full());
         a.resize(10).unwrap();
         drop(a);
-        assert_eq!((account.used_bytes(), account.peak_bytes()), (0, 100));
+        assert_eq!((account.used_bytes(), account.peak_bytes(), account.released_bytes()), (0, 100, 130));
         assert!(account.reserve(u64::MAX).is_err(), "no overflow");
     }
 

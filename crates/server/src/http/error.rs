@@ -42,7 +42,12 @@ impl ApiError {
 
     /// Says when a retry may succeed.
     pub(crate) fn after(self, wait: Duration) -> Self {
-        Self { retry_after: Some(Wait::For(wait)), ..self }
+        self.until(Wait::For(wait))
+    }
+
+    /// Says what a retry waits for.
+    pub(crate) fn until(self, wait: Wait) -> Self {
+        Self { retry_after: Some(wait), ..self }
     }
 
     pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {
@@ -76,7 +81,13 @@ impl From<QueryError> for ApiError {
             QueryErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             QueryErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
-        Self::new(status, kind, error.to_string())
+        let message = match error {
+            QueryError::TooLarge => format!(
+                "{error}; the settings query_samples and query_memory limit them: ask for fewer series or a shorter range, or raise them"
+            ),
+            error => error.to_string(),
+        };
+        Self::new(status, kind, message)
     }
 }
 

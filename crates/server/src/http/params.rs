@@ -50,11 +50,15 @@ impl FromRequest<App> for Params {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let is_form = parts
-            .headers
-            .get(header::CONTENT_TYPE)
-            .and_then(|v| v.to_str().ok())
-            .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
+        let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
+        if content_type.starts_with("multipart/form-data") {
+            // without its parameters, the answer would be another one than was asked for
+            let message = "parameters in multipart/form-data are not read: send them in the URL, or with the Content-Type \
+                application/x-www-form-urlencoded (curl -d instead of -F)";
+            return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_data", message));
+        }
+        let is_form = content_type.starts_with("application/x-www-form-urlencoded");
         let has_other_body = !is_form && !body.is_end_stream();
         let account = &match parts.extensions.get() {
             Some(RequestPrincipal(principal)) => answers_of(app, &principal.tenant),

@@ -142,7 +142,7 @@ impl Gate {
     pub(crate) fn refused(&self, now: Instant) -> Duration {
         let mut state = self.0.lock();
         let (inside, served) = (state.gate.inside(), state.served);
-        state.drain.refused(inside, served, now)
+        state.drain.refused(1, inside as u64, served, now)
     }
 
     /// Returns when a request may find a place that is refused now because of others of its tenant.
@@ -150,7 +150,7 @@ impl Gate {
         let mut state = self.0.lock();
         let inside = state.gate.of(tenant).requests;
         match state.own_drain(tenant, now) {
-            Some(own) => own.drain.refused(inside, own.served, now),
+            Some(own) => own.drain.refused(1, inside as u64, own.served, now),
             None => RETRY_AFTER,
         }
     }

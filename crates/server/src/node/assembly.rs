@@ -7,6 +7,7 @@ use crate::events::Events;
 use crate::graphite_rules::{GraphiteRules, Rules};
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
+use crate::limits::memory_drains::MemoryDrains;
 use crate::limits::pacer::Traffic;
 use crate::limits::tenant_state::{Memory, TenantStates};
 use crate::partition::shared::Partitions;
@@ -302,6 +303,7 @@ impl Assembly {
             grpc: self.grpc.clone(),
             unwritten: self.unwritten.clone(),
             decoders,
+            memory_drains: MemoryDrains::new(self.accounts_of_requests()),
             heads: Arc::clone(&self.heads),
             headroom: Arc::clone(&self.headroom),
             gates: Gates::new(&self.settings, &self.registry),
@@ -309,6 +311,13 @@ impl Assembly {
             new_tenants: Mutex::new(new_tenants),
             histograms: Arc::default(),
         }
+    }
+
+    /// The accounts from which requests take memory, and to which others give it back before long.
+    fn accounts_of_requests(&self) -> impl IntoIterator<Item = Account> {
+        let heads = &self.heads;
+        let of_heads = [&heads.records, &heads.record_ids, &heads.stream_names, &heads.loading];
+        [&self.inflight, &self.grpc, &self.answers].into_iter().chain(of_heads).cloned().collect::<Vec<_>>()
     }
 }
 

@@ -58,7 +58,9 @@ impl Owner {
         let mut replay = Replay::of(self)?;
         // starts at the journal's beginning, because records below the floodmark may have metadata and exemplars that
         // are in no table
-        let mut reader = self.journal.read(self.journal.start())?;
+        let (start, end) = (self.journal.start(), self.journal.durable_end());
+        self.partition.replay.begin(start, end, self.context.clock.instant());
+        let mut reader = self.journal.read(start)?;
         while let Some(item) = reader.next()? {
             match item {
                 Item::Entry(entry) => {
@@ -68,6 +70,7 @@ impl Owner {
                         self.context.metrics.unreadable_records.inc();
                         report(self.number, &reader.quarantine(what));
                     }
+                    self.partition.replay.reached(next);
                     self.pace(&mut replay, next)?;
                 }
                 Item::Damage(damage) => {

@@ -1,13 +1,15 @@
 //! State of partitions that other threads may read.
 
+use super::replay_progress::ReplayProgress;
 use crate::refusal::Refusal;
 use crate::seal::blocked::BlockedTenants;
-use admission::WriteRefusal;
+use admission::{RETRY_AFTER, WriteRefusal};
 use head::Partition;
 use parking_lot::{Mutex, RwLock};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct PartitionShared {
@@ -15,6 +17,7 @@ pub(crate) struct PartitionShared {
     pub(crate) head: RwLock<Partition>,
     pub(crate) ready: AtomicBool,
     pub(crate) can_freeze: AtomicBool,
+    pub(super) replay: ReplayProgress,
     /// Says why replay waits or why the partition stays closed. Empty if neither is the case.
     pub(crate) trouble: Mutex<String>,
     pub(crate) head_bytes: AtomicU64,
@@ -37,6 +40,7 @@ impl PartitionShared {
             head: RwLock::new(Partition::new(seed)),
             ready: AtomicBool::new(false),
             can_freeze: AtomicBool::new(false),
+            replay: ReplayProgress::default(),
             trouble: Mutex::default(),
             head_bytes: AtomicU64::new(0),
             late_bytes: AtomicU64::new(0),
@@ -79,6 +83,12 @@ impl Partitions {
     /// The answer to requests during replay. It names partitions that wait or stay closed.
     pub(crate) fn replaying(&self) -> Refusal {
         WriteRefusal::Replaying(self.trouble()).into()
+    }
+
+    /// Estimates when replay will have ended.
+    pub(crate) fn time_to_replay(&self, now: Instant) -> Duration {
+        let replaying = self.iter().filter(|p| !p.ready.load(Ordering::Acquire));
+        replaying.map(|partition| partition.replay.rest(now)).max().unwrap_or(RETRY_AFTER)
     }
 
     pub(crate) fn trouble(&self) -> String {

@@ -7,6 +7,7 @@ use super::names::NameDecisions;
 use crate::graphite_rules::GraphiteRules;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
+use crate::limits::memory_drains::MemoryDrains;
 use crate::limits::pacer::Traffic;
 use crate::limits::tenant_state::{TenantState, TenantStates};
 use crate::partition::shared::Partitions;
@@ -56,6 +57,7 @@ pub(crate) struct Context {
     /// Part of `inflight`: bytes that senders have sent without waiting for answers, and that are not durable yet.
     pub(crate) unwritten: Account,
     pub(crate) decoders: Account,
+    pub(crate) memory_drains: MemoryDrains,
     pub(crate) heads: Arc<HeadMemory>,
     pub(crate) headroom: Arc<Headroom>,
     pub(crate) gates: Gates,
@@ -79,6 +81,10 @@ impl Context {
             (Wait::Requests | Wait::OwnRequests, _) => known.refused(now),
             (Wait::OwnCreatingRequests, Some(tenant)) => creating.refused_of(tenant, now),
             (Wait::CreatingRequests | Wait::OwnCreatingRequests, _) => creating.refused(now),
+            (Wait::Memory { account, asked_bytes }, _) => {
+                self.memory_drains.refused(account, asked_bytes, now)
+            }
+            (Wait::Replay, _) => self.partitions.time_to_replay(now),
             (Wait::Sealing(room), _) => self.lake.progress.rounds(room, now).wait(),
         }
     }

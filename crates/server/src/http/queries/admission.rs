@@ -12,6 +12,7 @@ use crate::limits::tenant_state::TenantState;
 use crate::limits::tenant_usage::{Peak, Peaks};
 use crate::settings::TenantSettings;
 use ::admission::gate::{Entrant, Full, Inside};
+use ::admission::retry::Wait;
 use axum::http::StatusCode;
 use model::{TenantId, TenantSet};
 use query::{Allowance, Interrupt, Options, QueryError};
@@ -30,7 +31,9 @@ pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     app.node.readiness().wait_for_replay().await;
     match app.node.is_ready() || app.node.readiness().is_stopping() {
         true => Ok(()),
-        false => Err(ApiError::unavailable(app.node.reads().partitions.replaying().message)),
+        false => {
+            Err(ApiError::unavailable(app.node.reads().partitions.replaying().message).until(Wait::Replay))
+        }
     }
 }
 

@@ -233,7 +233,7 @@ impl Connection {
     fn faulty(&self, FaultyMessage { fault, beginning }: &FaultyMessage) -> bool {
         let (reason, why) = match fault {
             FramingFault::LongLine => {
-                (Reason::TooLong, "a line is longer than any series can be; it is skipped")
+                (Reason::TooLong, "a line is longer than 65 KiB, as no series can be; it is skipped")
             }
             FramingFault::LongFrame => (
                 Reason::TooLong,

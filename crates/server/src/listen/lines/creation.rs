@@ -16,6 +16,7 @@ use crate::write_path::{self, Unwritten, write_counted};
 use model::{ErrorKind, Principal, TenantId};
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -29,11 +30,6 @@ const PANIC_WAIT: Duration = Duration::from_secs(1);
 /// were created by an attempt which failed in part are written again by the next attempt.
 const CAUTIOUS_SERIES_MAX: usize = 64;
 
-/// Reasons of refusals after which the points of new series are dropped. They might be stored later, but nobody knows
-/// when.
-pub(super) const FINAL: [&str; 5] =
-    ["active_series", "clock", "ha_clusters", "series_per_metric", "stopping"];
-
 /// A chunk takes at most 1/`CHUNK_PART` of the memory of the tenant's requests, because it takes several times as much
 /// while it is written.
 const CHUNK_PART: u64 = 16;
@@ -44,6 +40,9 @@ const CHUNK_PART: u64 = 16;
 const CATCH_UP_WAIT: Duration = Duration::from_millis(50);
 const CATCH_UP_PART: u32 = 4;
 
+/// Why points are dropped when the server stops.
+const STOPPED: &str = "the server stopped before the series of these points were created";
+
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -52,6 +51,8 @@ pub(super) struct Creation {
     queue: Arc<NewSeriesQueue>,
     drops: Arc<Drops>,
     metrics: Arc<Metrics>,
+    /// True once the server has given up what is queued, and has counted it as dropped.
+    has_ended: AtomicBool,
 }
 
 impl Creation {
@@ -61,7 +62,7 @@ impl Creation {
         drops: Arc<Drops>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { context, queue, drops, metrics }
+        Self { context, queue, drops, metrics, has_ended: AtomicBool::new(false) }
     }
 
     /// Queues points of series that do not exist yet, or that are `expected` to exist but cannot be written now. If there is no
@@ -70,6 +71,12 @@ impl Creation {
         let Source { principal, sender, ticket, .. } = source;
         let settings = self.context.overrides.current();
         let (tenant, now) = (&principal.tenant, self.context.clock.instant());
+        if self.has_ended() {
+            ticket.lost();
+            let points = new.parts.iter().map(|part| part.timestamps.len() as u64).sum();
+            let (reason, message) = (Reason::Stopping, format_args!("{STOPPED}"));
+            return self.drops.add(&Drop { reason, tenant, points, message, series: "", sender: *sender });
+        }
         let weight = settings.of(tenant).share_weight as u64;
         let (pushed, dropped) = self.queue.push(tenant, weight, (new, expected), ticket, now);
         if let Some(Dropped { points, series }) = dropped {
@@ -83,13 +90,21 @@ impl Creation {
         }
     }
 
-    /// Waits until nothing is queued, but not longer than until `deadline`. Returns how many points of each tenant are
-    /// left.
-    pub(super) async fn drain(&self, deadline: Instant) -> Vec<(TenantId, u64)> {
+    /// Waits until nothing is queued, but not longer than until `deadline`. What is left is counted as dropped, and so is what
+    /// comes later.
+    pub(super) async fn drain(&self, deadline: Instant) {
         while !self.queue.is_empty() && Instant::now() < deadline {
             sleep(DRAIN_POLL).await;
         }
-        self.queue.points()
+        self.has_ended.store(true, Ordering::Release);
+        for (tenant, points) in self.queue.points() {
+            let (reason, message) = (Reason::Stopping, format_args!("{STOPPED}"));
+            self.drops.add(&Drop { reason, tenant: &tenant, points, message, series: "", sender: None });
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Stores the tenant's queued points until none is left. Only this does, so it begins again after a panic.
@@ -103,7 +118,7 @@ impl Creation {
 
     async fn create_all(self: Arc<Self>, principal: Principal) {
         let (mut is_cautious, mut prefers_new) = (false, false);
-        loop {
+        while !self.has_ended() {
             let limits = self.chunk_limits(&principal.tenant, is_cautious);
             match self.next_chunk(&principal.tenant, limits, prefers_new) {
                 Ok(Some(chunk)) => is_cautious = self.create(&principal, chunk).await,
@@ -213,11 +228,14 @@ impl Creation {
                 Err(Unwritten { refusal, samples, .. }) => {
                     was_refused = true;
                     let may_pass = matches!(refusal.kind, ErrorKind::Unavailable | ErrorKind::Limited);
-                    if may_pass && !FINAL.contains(&refusal.reason) {
+                    if may_pass && !refusal.is_lasting() {
                         sleep(refusal.pause().unwrap_or(RETRY_WAIT)).await;
                         continue;
                     }
                     self.metrics.created_points.add(samples);
+                    if self.has_ended() {
+                        return was_refused; // its points are counted as dropped already
+                    }
                     *points = points.saturating_sub(samples);
                     let reason = match refusal.reason {
                         "stopping" => Reason::Stopping,

@@ -10,7 +10,7 @@
 
 use super::aggregates::Aggregates;
 use super::creation::Creation;
-use super::drops::{Drop, Drops, Reason};
+use super::drops::Drops;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,11 +55,7 @@ impl Drain {
             let seconds = deadlines.all.as_secs();
             tracing::warn!(seconds, "stopping before all points of known series are durable");
         }
-        for (tenant, points) in creation.drain(deadline).await {
-            let message = format_args!("the server stopped before the series of these points were created");
-            let reason = Reason::Stopping;
-            drops.add(&Drop { reason, tenant: &tenant, points, message, series: "", sender: None });
-        }
+        creation.drain(deadline).await;
         drops.log_rest();
     }
 }

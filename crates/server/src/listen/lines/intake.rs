@@ -10,7 +10,7 @@
 
 use super::allowance::Allowance;
 use super::buffer::{BODY_BYTES, Body};
-use super::creation::{Creation, FINAL};
+use super::creation::Creation;
 use super::drops::{Drop, Drops, Reason};
 use super::new_series_queue::Expected;
 use super::telemetry::Metrics;
@@ -327,7 +327,7 @@ impl Intake {
                 }
                 Err(Unwritten { refusal, .. }) => {
                     // some of the series may be new, and `next` would wait for their creation, even if it is never allowed
-                    if FINAL.contains(&refusal.reason) {
+                    if refusal.is_lasting() {
                         break refusal;
                     }
                     if self.queue_given_back(source, given_back, &refusal) {

@@ -23,7 +23,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use model::caps::REQUEST_SERIES_MAX;
-use model::{ErrorKind, Principal, TenantId};
+use model::{Principal, TenantId};
 use protocol::{Decoder, Encoding, INFLATED_BYTES_MAX, Inflater};
 use std::sync::Arc;
 use std::time::Duration;
@@ -261,9 +261,12 @@ impl<'a> Retries<'a> {
 
     /// Waits until the next try. Returns the refusal if there is none.
     async fn wait(&self, mut refusal: Refusal) -> Result<(), Refusal> {
-        let is_temporary = matches!(refusal.kind, ErrorKind::Unavailable | ErrorKind::Limited);
+        // unlike points without a sender that waits, an import is told at once also of what compaction or an operator may end
+        let is_lasting =
+            refusal.is_lasting() || matches!(refusal.reason, "disk_bytes" | "streams" | "tenants");
+        let may_end = refusal.is_temporary() && !is_lasting;
         let pause = refusal.pause().unwrap_or(PAUSE_MAX).min(PAUSE_MAX);
-        if !is_temporary || refusal.reason == "stopping" || Instant::now() + pause > self.deadline {
+        if !may_end || Instant::now() + pause > self.deadline {
             let settings = self.app.node.overrides().current();
             apply_limit_status(&mut refusal, settings.of(self.tenant).limit_status);
             return Err(refusal);

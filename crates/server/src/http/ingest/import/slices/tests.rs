@@ -5,6 +5,7 @@ use crate::node::Node;
 use crate::settings::Settings;
 use crate::world::World;
 use crate::write_path::tests::small_settings;
+use model::ErrorKind;
 use protocol::SharedLabels;
 use protocol::exposition::{self, Dialect, TextLabels};
 use std::pin::pin;
