@@ -24,6 +24,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
+/// Limits on the texts of refused requests. The path of administration has parameters.
+const PATH_BYTES_MAX: usize = 512;
+const OPERATION_BYTES_MAX: usize = 4 << 10;
+const TENANT_BYTES_MAX: usize = 256;
+
 /// Reason of a refused handshake.
 const CERTIFICATE: &str = "certificate";
 
@@ -31,11 +36,13 @@ const CERTIFICATE: &str = "certificate";
 pub(crate) struct Audit {
     clock: Arc<dyn Clock>,
     refused: Mutex<RefusedLog>,
+    /// The same for administration, which other requests must not hide.
+    refused_operations: Mutex<RefusedLog>,
 }
 
 impl Audit {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, refused: Mutex::default() }
+        Self { clock, refused: Mutex::default(), refused_operations: Mutex::default() }
     }
 
     pub(crate) fn served(
@@ -53,39 +60,39 @@ impl Audit {
     }
 
     pub(crate) fn refused(&self, sender: IpAddr, path: &str, refusal: &Refusal) {
-        self.count(Self::kind(sender, refusal), || {
+        let path = beginning(path, PATH_BYTES_MAX);
+        self.count(&self.refused, Kind::of(sender, refusal), || {
             Example::of(sender, refusal.reason, path, &refusal.to_string())
         });
     }
 
-    /// Like [`Self::refused`], for an administrative request.
+    /// Like [`Self::refused`], for an administrative request. `tenant` is what it named as its tenant.
     pub(crate) fn refused_operation(
         &self,
         sender: IpAddr,
         (method, uri, operation): &(Method, Uri, Operation),
+        tenant: Option<&[u8]>,
         refusal: &Refusal,
     ) {
-        let kind = Kind { is_administration: true, ..Self::kind(sender, refusal) };
         let example = || {
             let Asked { parameters, .. } = operation.asked(uri);
             let mark = if parameters.is_empty() { "" } else { "?" };
             let path = format!("{method} {}{mark}{parameters}", uri.path());
-            Example::of(sender, refusal.reason, &path, &refusal.to_string())
+            let path = beginning(&path, OPERATION_BYTES_MAX);
+            let tenant =
+                tenant.map(|tenant| beginning(&String::from_utf8_lossy(tenant), TENANT_BYTES_MAX).into());
+            Example { tenant, ..Example::of(sender, refusal.reason, path, &refusal.to_string()) }
         };
-        self.count(kind, example);
+        self.count(&self.refused_operations, Kind::of(sender, refusal), example);
     }
 
     pub(crate) fn refused_handshake(&self, sender: IpAddr, why: &str) {
-        let kind = Kind { sender, reason: CERTIFICATE, is_administration: false, caller: 0 };
-        self.count(kind, || Example::of(sender, CERTIFICATE, "", why));
+        let kind = Kind { sender, reason: CERTIFICATE, caller: 0 };
+        self.count(&self.refused, kind, || Example::of(sender, CERTIFICATE, "", why));
     }
 
-    fn kind(sender: IpAddr, refusal: &Refusal) -> Kind {
-        Kind { sender, reason: refusal.reason, is_administration: false, caller: refusal.caller }
-    }
-
-    fn count(&self, kind: Kind, example: impl FnOnce() -> Example) {
-        let lines = self.refused.lock().add(kind, example, self.clock.instant());
+    fn count(&self, log: &Mutex<RefusedLog>, kind: Kind, example: impl FnOnce() -> Example) {
+        let lines = log.lock().add(kind, example, self.clock.instant());
         lines.into_iter().for_each(write);
     }
 
@@ -95,30 +102,34 @@ impl Audit {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
-            let due = self.refused.lock().due(self.clock.instant());
-            due.into_iter().for_each(write);
+            for log in [&self.refused, &self.refused_operations] {
+                let due = log.lock().due(self.clock.instant());
+                due.into_iter().for_each(write);
+            }
         }
     }
 
     /// Logs all refusals that were only counted so far, because the server stops.
     pub(crate) fn log_rest(&self) {
-        let rest = self.refused.lock().rest();
-        rest.into_iter().for_each(write);
+        for log in [&self.refused, &self.refused_operations] {
+            let rest = log.lock().rest();
+            rest.into_iter().for_each(write);
+        }
     }
 }
 
 fn write(Line { is_of_one, count, example }: Line) {
-    let Example { sender, reason, path, why } = &example;
-    let (path, why) = (&**path, &**why);
+    let Example { sender, reason, path, tenant, why } = &example;
+    let (path, tenant, why) = (&**path, tenant.as_deref(), &**why);
     match (is_of_one, *reason == CERTIFICATE) {
         (true, false) => {
-            tracing::warn!(target: "audit", %sender, reason, path, count, why, "requests refused");
+            tracing::warn!(target: "audit", %sender, reason, path, tenant, count, why, "requests refused");
         }
         (true, true) => {
             tracing::warn!(target: "audit", %sender, reason, count, why, "handshakes refused");
         }
         (false, _) => {
-            tracing::warn!(target: "audit", %sender, reason, path, count, why, "requests refused of further senders");
+            tracing::warn!(target: "audit", %sender, reason, path, tenant, count, why, "requests refused of further senders");
         }
     }
 }

@@ -234,16 +234,20 @@ impl Auth {
         tenants: Option<&TenantSet>,
         address: IpAddr,
     ) -> Result<Option<Arc<Grant>>, Refusal> {
+        let mut is_foreign = false;
         if let Some(Credential::Token(token)) = credential
             && !credentials.issuers.is_empty()
             && jwt::is_token(token)
-            && let Proof::Of(grant) = self.jwt.prove(credentials, token, address).await?
         {
-            return Ok(Some(grant));
+            match self.jwt.prove(credentials, token, address).await? {
+                Proof::Of(grant) => return Ok(Some(grant)),
+                Proof::Foreign => is_foreign = true,
+            }
         }
-        let Some(service) = &credentials.service else { return Ok(None) };
-        match service.question(original, tenants)? {
+        let service = credentials.service.as_ref();
+        match service.map(|service| service.question(original, tenants)).transpose()?.flatten() {
             Some(question) => self.forward.ask(credentials, question, address).await.map(Some),
+            None if is_foreign => Err(jwt::foreign()),
             None => Ok(None),
         }
     }
@@ -279,6 +283,11 @@ impl Auth {
         match (access, tenants) {
             (Access::Read | Access::Write, Some(tenants)) if self.trusted_proxies.contains(address) => {
                 Ok(Caller::with_all_rights(&self.proxy, tenants))
+            }
+            (Access::Read | Access::Write, None) if self.trusted_proxies.contains(address) => {
+                Err(unauthenticated(
+                    "credentials are required, or the header X-Scope-OrgID from a trusted proxy, such as this address",
+                ))
             }
             _ => Err(unauthenticated(
                 "credentials are required: Authorization: Bearer TOKEN, or Basic with user and password",

@@ -1,13 +1,15 @@
 //! Decides when refused requests are logged.
 //!
 //! ```text
-//!   the first refusal of a sender for a reason ─▶ a line at once        (a sender: with its caller, if known)
+//!   the first refusal of a sender for a reason ─▶ a line at once
 //!   its further refusals ─▶ counted, with an example ─ a second after the last line ─▶ a line with their number
 //! ```
 //!
+//! A sender is an address and, if known, the name of a caller: behind a proxy, all callers have one address.
 //! So no refusal is missing in the sum of the lines, and a flood has few of them.
 
 use super::beginning;
+use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -15,11 +17,9 @@ use std::time::{Duration, Instant};
 /// Time between two lines for the same sender and reason.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
-/// Limit on the kinds of refusals that are counted separately. All further ones share two counters and lines: one for administration.
+/// Limit on the kinds of refusals that are counted separately. All further ones share a counter and a line.
 const KINDS_MAX: usize = 256;
 
-/// Limits on the texts of an example, which is kept until it is logged. The path of administration has parameters.
-const PATH_BYTES_MAX: usize = 4 << 10;
 const WHY_BYTES_MAX: usize = 512;
 
 /// A line of the log.
@@ -32,20 +32,22 @@ pub(super) struct Line {
     pub(super) example: Example,
 }
 
-/// One of the refusals of a line.
+/// One of the refusals of a line. It is kept until it is logged, so its texts should be short.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Example {
     pub(super) sender: IpAddr,
     pub(super) reason: &'static str,
     /// For administration, with method and parameters.
     pub(super) path: Box<str>,
+    /// For administration: what the request named as its tenant.
+    pub(super) tenant: Option<Box<str>>,
     pub(super) why: Box<str>,
 }
 
 impl Example {
     pub(super) fn of(sender: IpAddr, reason: &'static str, path: &str, why: &str) -> Self {
-        let (path, why) = (beginning(path, PATH_BYTES_MAX), beginning(why, WHY_BYTES_MAX));
-        Self { sender, reason, path: path.into(), why: why.into() }
+        let why = beginning(why, WHY_BYTES_MAX);
+        Self { sender, reason, path: path.into(), tenant: None, why: why.into() }
     }
 }
 
@@ -54,19 +56,21 @@ impl Example {
 pub(super) struct Kind {
     pub(super) sender: IpAddr,
     pub(super) reason: &'static str,
-    /// Other requests must not hide an attempt to administer.
-    pub(super) is_administration: bool,
-    /// [`crate::refusal::Refusal::caller`]: behind a proxy, all callers have one address.
+    /// [`Refusal::caller`].
     pub(super) caller: u32,
+}
+
+impl Kind {
+    pub(super) fn of(sender: IpAddr, refusal: &Refusal) -> Self {
+        Self { sender, reason: refusal.reason, caller: refusal.caller }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Own(Kind),
     /// All kinds beyond [`KINDS_MAX`].
-    Others {
-        is_administration: bool,
-    },
+    Others,
 }
 
 /// Refusals of a sender for a reason.
@@ -94,7 +98,7 @@ impl Kept {
 
 #[derive(Debug, Default)]
 pub(super) struct RefusedLog {
-    /// At most [`KINDS_MAX`], and two for others.
+    /// At most [`KINDS_MAX`], and one for others.
     kept: HashMap<Key, Kept>,
 }
 
@@ -106,7 +110,7 @@ impl RefusedLog {
         if self.kept.len() >= KINDS_MAX && !self.kept.contains_key(&key) {
             lines = self.due(now);
             if self.kept.len() >= KINDS_MAX {
-                key = Key::Others { is_administration: kind.is_administration };
+                key = Key::Others;
             }
         }
         let is_first = !self.kept.contains_key(&key);
@@ -151,7 +155,7 @@ mod tests {
     }
 
     fn add(log: &mut RefusedLog, from: u32, reason: &'static str, now: Instant) -> Vec<Line> {
-        let kind = Kind { sender: sender(from), reason, is_administration: false, caller: 0 };
+        let kind = Kind { sender: sender(from), reason, caller: 0 };
         log.add(kind, || Example::of(sender(from), reason, "/p", "why"), now)
     }
 
@@ -186,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn callers_behind_one_address_and_administration_have_lines_of_their_own() {
+    fn callers_behind_one_address_have_lines_of_their_own() {
         let (mut log, now) = (RefusedLog::default(), SystemClock.instant());
-        for (is_administration, caller) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
-            let kind = Kind { sender: sender(1), reason: "rights", is_administration, caller };
+        for caller in [1, 2] {
+            let kind = Kind { sender: sender(1), reason: "rights", caller };
             for expected in [1, 0] {
                 let lines = log.add(kind, || Example::of(sender(1), "rights", "/p", "why"), now);
                 assert_eq!(lines.len(), expected, "{kind:?}");

@@ -215,7 +215,7 @@ impl Forward {
         let until = self.clock.instant() + remember;
         let cached = CachedAnswer { _version: Arc::downgrade(credentials), until, answer: answer.clone() };
         let bytes = match answer {
-            Answer::Accepted(grant) => grant.tenants.bytes(),
+            Answer::Accepted(grant) => grant.tenants.bytes() + grant.name.len(),
             _ => 0,
         };
         self.answers.put(question, cached, bytes);

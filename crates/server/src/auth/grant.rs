@@ -116,12 +116,25 @@ fn no_access(name: &str, tenant: &TenantId) -> Refusal {
     Refusal::forbidden(format!("{name} has no access to tenant {tenant} (auth_file)")).by(name)
 }
 
+const USER_BYTES_MAX: usize = 100;
+
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
-    /// Name for logs and errors, such as `token grafana`, `user alice` or `jwt keycloak: alice`.
+    /// Name for logs and errors, such as `token grafana`, `user alice`, `jwt keycloak: alice` or `forward: alice`.
     pub(super) name: Arc<str>,
     pub(super) tenants: Tenants,
     pub(super) roles: Roles,
+}
+
+/// Name of a caller for whom a service vouches. A user that is long or has unusual characters is left out, because the service
+/// may have it from the caller.
+pub(super) fn caller_name(service: &str, user: Option<&str>) -> Arc<str> {
+    let is_plain =
+        |text: &&str| text.len() <= USER_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+    match user.filter(is_plain) {
+        Some(user) => format!("{service}: {user}").into(),
+        None => service.into(),
+    }
 }
 
 impl Grant {

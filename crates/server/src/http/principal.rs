@@ -49,7 +49,10 @@ pub(super) async fn identify(
         Ok(caller) => caller,
         Err(refusal) => {
             match &asked {
-                Some(asked) => app.audit.refused_operation(peer.0.ip(), asked, &refusal),
+                Some(asked) => {
+                    let tenant = request.headers().get(HEADER).map(HeaderValue::as_bytes);
+                    app.audit.refused_operation(peer.0.ip(), asked, tenant, &refusal);
+                }
                 None if matches!(refusal.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden) => {
                     app.audit.refused(peer.0.ip(), request.uri().path(), &refusal);
                 }

@@ -34,7 +34,7 @@ pub(super) fn service(at: usize, value: &Spanned<DeValue<'_>>) -> Result<Service
     };
     let (mut uri, mut tenants, mut roles) = (None, None, None);
     let mut headers = vec![AUTHORIZATION, COOKIE];
-    let (mut tenant_header, mut roles_header) = (TENANT_HEADER, Some(ROLES_HEADER));
+    let (mut tenant_header, mut roles_header, mut user_header) = (TENANT_HEADER, Some(ROLES_HEADER), None);
     let [mut timeout, mut remember, mut remember_refusals] = [5, 60, 5].map(Duration::from_secs);
     for (key, value) in table {
         match &**key.get_ref() {
@@ -43,6 +43,7 @@ pub(super) fn service(at: usize, value: &Spanned<DeValue<'_>>) -> Result<Service
             "tenant_header" => tenant_header = header_of(text_of(value)?, value.span().start)?,
             "roles_header" if value.get_ref().as_str() == Some(NONE) => roles_header = None,
             "roles_header" => roles_header = Some(header_of(text_of(value)?, value.span().start)?),
+            "user_header" => user_header = Some(header_of(text_of(value)?, value.span().start)?),
             "tenants" => tenants = Some(patterns_of(value)?),
             "roles" => roles = Some(roles_of(value)?),
             "timeout" => {
@@ -51,7 +52,7 @@ pub(super) fn service(at: usize, value: &Spanned<DeValue<'_>>) -> Result<Service
             "remember" => remember = duration_of(value, REMEMBER_MS_MAX, REMEMBER)?,
             "remember_refusals" => remember_refusals = duration_of(value, REMEMBER_MS_MAX, REMEMBER)?,
             _ => {
-                let known = "unknown key: valid keys are url, headers, tenant_header, roles_header, tenants, roles, timeout, \
+                let known = "unknown key: valid keys are url, headers, tenant_header, roles_header, user_header, tenants, roles, timeout, \
                     remember and remember_refusals";
                 return fault(key.span().start, known);
             }
@@ -66,6 +67,7 @@ pub(super) fn service(at: usize, value: &Spanned<DeValue<'_>>) -> Result<Service
         headers,
         tenant_header,
         roles_header,
+        user_header,
         tenants,
         roles,
         timeout,

@@ -1,6 +1,6 @@
 //! The request to the service of forward authentication, and how its answer is read.
 
-use crate::auth::grant::{Grant, Roles, Tenants};
+use crate::auth::grant::{Grant, Roles, Tenants, caller_name};
 use crate::auth::unauthenticated;
 use crate::refusal::Refusal;
 use hyper::header::{HeaderName, HeaderValue};
@@ -25,6 +25,8 @@ pub(crate) struct Service {
     pub(crate) tenant_header: HeaderName,
     /// The service names the caller's roles in this header of its answer. If `None`, all of `roles` are granted.
     pub(crate) roles_header: Option<HeaderName>,
+    /// The service names the caller in this header of its answer, for logs and errors.
+    pub(crate) user_header: Option<HeaderName>,
     /// Set in `auth_file`. An answer of the service cannot allow other tenants or roles.
     pub(crate) tenants: Arc<TenantPatterns>,
     pub(crate) roles: Roles,
@@ -124,7 +126,8 @@ impl Service {
             true => Tenants::of(Arc::clone(&self.tenants)),
             false => Tenants::within(tenants, &self.tenants),
         };
-        Grant { name: "forward".into(), tenants, roles }
+        let user = self.user_header.as_ref().map(text).filter(|user| !user.is_empty());
+        Grant { name: caller_name("forward", user), tenants, roles }
     }
 }
 

@@ -32,7 +32,7 @@ impl Setup {
         let address = service.local_addr().unwrap();
         format!(
             "[forward]\nurl = \"http://{address}/\"\ntenants = [\"*\"]\nroles = [{roles}]\nremember = \"1h\"\n\
-             roles_header = \"none\"\n"
+             roles_header = \"none\"\nuser_header = \"X-User\"\n"
         )
     }
 
@@ -69,7 +69,7 @@ impl Setup {
 
 /// Answers a question so that the caller may write to tenant `a`.
 async fn allow(mut question: BufReader<TcpStream>) {
-    let answer = "HTTP/1.1 200 OK\r\nX-Scope-OrgID: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    let answer = "HTTP/1.1 200 OK\r\nX-Scope-OrgID: a\r\nX-User: alice\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     question.write_all(answer.as_bytes()).await.unwrap();
 }
 
@@ -106,7 +106,7 @@ async fn an_answer_under_a_replaced_file_does_not_displace_a_current_one() {
     setup.replace_file("\"read\", \"write\"");
     let after = setup.write();
     allow(setup.question().await).await;
-    let granted = Ok("forward".to_owned());
+    let granted = Ok("forward: alice".to_owned());
     assert_eq!(kind(after.await.unwrap()), granted);
     allow(first).await;
     assert_eq!(kind(before.await.unwrap()), granted, "by the cached answer to the second question");

@@ -1,6 +1,6 @@
 use super::claim_name::ClaimName;
 use super::key::{KeySet, Origin};
-use super::token::Token;
+use super::token::{Fault, Token};
 use crate::auth::grant::Roles;
 use hyper::Uri;
 use model::TenantPatterns;
@@ -46,8 +46,15 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    pub(super) fn is_of(&self, token: &Token<'_>) -> bool {
-        self.issuer.as_deref().is_none_or(|issuer| token.is_from(issuer))
-            && (self.audiences.is_empty() || self.audiences.iter().any(|audience| token.is_for(audience)))
+    /// Fails if the table is not for such tokens.
+    pub(super) fn check(&self, token: &Token<'_>) -> Result<(), Fault> {
+        let is_for_us =
+            self.audiences.is_empty() || self.audiences.iter().any(|audience| token.is_for(audience));
+        match &self.issuer {
+            Some(issuer) if !token.is_from(issuer) => Err(Fault::Foreign),
+            _ if is_for_us => Ok(()),
+            Some(_) => Err(Fault::Audience),
+            None => Err(Fault::Foreign),
+        }
     }
 }

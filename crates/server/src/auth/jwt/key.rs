@@ -148,15 +148,16 @@ pub(super) enum Origin {
 pub(in crate::auth) struct KeySet(Vec<Arc<Key>>);
 
 impl KeySet {
-    /// Reads a JSON Web Key Set (RFC 7517), or public keys in PEM form. Errors do not quote the text.
+    /// Reads a JSON Web Key Set (RFC 7517), or public keys in PEM form. A set of JSON in a file may be empty: so the
+    /// operator can remove the last key. Errors do not quote the text.
     pub(super) fn parse(text: &str, origin: Origin) -> Result<Self, String> {
-        let keys = match text.trim_start().starts_with('{') {
+        let (keys, may_be_empty) = match text.trim_start().starts_with('{') {
             true => json_keys(text, origin)?,
-            false => pem_keys(text)?,
+            false => (pem_keys(text)?, false),
         };
         match keys.len() {
-            0 => Err("no key for HS256, RS256 or ES256".into()),
-            1..=KEYS_MAX => Ok(Self(keys.into_iter().map(Arc::new).collect())),
+            0 if !may_be_empty || origin == Origin::Url => Err("no key for HS256, RS256 or ES256".into()),
+            0..=KEYS_MAX => Ok(Self(keys.into_iter().map(Arc::new).collect())),
             more => Err(format!("{more} keys, the limit is {KEYS_MAX}")),
         }
     }
@@ -213,12 +214,13 @@ struct JsonKey {
     y: Option<String>,
 }
 
-fn json_keys(text: &str, origin: Origin) -> Result<Vec<Key>, String> {
+/// The keys that can be used, and whether the set has no keys at all.
+fn json_keys(text: &str, origin: Origin) -> Result<(Vec<Key>, bool), String> {
     // the parser's own message is not used: it may quote a secret
     let JsonKeys { keys } = serde_json::from_str(text).map_err(|error| {
         format!("not a JSON Web Key Set: line {}, column {}", error.line(), error.column())
     })?;
-    let mut found = Vec::new();
+    let (mut found, is_empty) = (Vec::new(), keys.is_empty());
     for (number, key) in keys.into_iter().enumerate() {
         match key.read(origin) {
             Ok(key) => found.extend(key),
@@ -226,7 +228,7 @@ fn json_keys(text: &str, origin: Origin) -> Result<Vec<Key>, String> {
             Err(reason) => return Err(format!("key {}: {reason}", number + 1)),
         }
     }
-    Ok(found)
+    Ok((found, is_empty))
 }
 
 impl JsonKey {

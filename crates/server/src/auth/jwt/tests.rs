@@ -182,6 +182,33 @@ fn claims_decide_within_what_the_issuer_may_give() {
     }
 }
 
+/// `Ok(None)` are tokens that the service of `[forward]` may accept.
+#[test]
+fn a_token_of_a_known_issuer_is_accepted_by_its_table_or_not_at_all() {
+    let service = Service::new();
+    let other = ISSUER.replace("[jwt.id]", "[jwt.other]").replace("id.example", "other.example");
+    let any = "[jwt.any]\nkeys_file = \"keys\"\naudience = \"any\"\ntenants = [\"*\"]\nroles = [\"read\"]\n";
+    let keys = json!({ "keys": [service.elliptic("1")] }).to_string();
+    let setup = Setup::of(&format!("{ISSUER}{other}{any}"), &keys);
+    for (claims, expected) in [
+        (claims(), Ok(Some("jwt id: alice"))),
+        (with("aud", json!("any")), Ok(Some("jwt any: alice"))),
+        (with("aud", json!("grafana")), Err("claim aud")),
+        (with("aud", Value::Null), Err("claim aud")),
+        (with("iss", json!("https://evil.example")), Ok(None)),
+        (with("iss", Value::Null), Ok(None)),
+    ] {
+        let proof = setup.prove(&service.token(&es256(), &claims));
+        let proof = proof.as_ref().map(|grant| grant.as_ref().map(|grant| &*grant.name));
+        match (proof, expected) {
+            (Err(refusal), Err(part)) => assert!(refusal.message.contains(part), "{refusal}"),
+            (proof, expected) => {
+                assert_eq!(proof.map_err(ToString::to_string), expected.map_err(str::to_owned), "{claims}")
+            }
+        }
+    }
+}
+
 /// A token without the claim for tenants administrates none, although the issuer names no tenants, as for an operator of
 /// the whole node.
 #[test]
@@ -272,7 +299,11 @@ fn no_wrong_token_is_accepted() {
         ("aud", Value::Null),
     ] {
         let token = service.token(&es256(), &with(name, value));
-        assert!(matches!(setup.prove(&token), Ok(None)), "{name}");
+        let is_refused = match setup.prove(&token) {
+            Ok(found) => found.is_none() && name == "iss",
+            Err(refusal) => refusal.kind == ErrorKind::Unauthenticated && name == "aud",
+        };
+        assert!(is_refused, "{name}");
     }
     assert!(setup.prove(&good).unwrap().is_some());
 }
@@ -434,7 +465,9 @@ fn keys_of_files() {
     };
     check(&set(&[elliptic.clone(), secret_key("2")]), Origin::File, Ok(2));
     check(&set(&[elliptic.clone(), secret_key("2")]), Origin::Url, Ok(1));
-    check(&set(&[]), Origin::File, Err("no key for HS256"));
+    check(&set(&[]), Origin::File, Ok(0));
+    check(&set(&[]), Origin::Url, Err("no key for HS256"));
+    check("", Origin::File, Err("neither"));
     check(&changed("use", json!("enc")), Origin::File, Err("no key"));
     check(&changed("alg", json!("ES384")), Origin::File, Err("no key"));
     check(&changed("crv", json!("P-384")), Origin::File, Err("no key"));

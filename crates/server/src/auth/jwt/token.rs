@@ -15,6 +15,10 @@ pub(super) enum Fault {
     NoExpiry,
     Expired,
     NotYet,
+    /// No table in `auth_file` is for such tokens.
+    Foreign,
+    /// A table in `auth_file` is for tokens of this issuer, but for other audiences.
+    Audience,
     /// No known key matches the signature. If the token names a key, keys with other names are not tried.
     Signature,
 }
@@ -27,6 +31,12 @@ impl Fault {
             Self::NoExpiry => "the token has no claim exp: every token must expire",
             Self::Expired => "the token has expired",
             Self::NotYet => "the token is not valid yet",
+            Self::Foreign => {
+                "no table [jwt.NAME] in auth_file has the token's issuer and audience (claims iss and aud)"
+            }
+            Self::Audience => {
+                "the token's audience (claim aud) is none of those of its issuer's table [jwt.NAME] in auth_file"
+            }
             Self::Signature => "the token is not signed by a known key",
         }
     }
