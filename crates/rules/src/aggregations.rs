@@ -23,6 +23,9 @@ pub use function::Function;
 use crate::{RULES_MAX, RuleError, pattern};
 use regex::{Regex, RegexSet};
 
+/// Limit on the memory that each thread takes while it matches all inputs at once.
+const SET_CACHE_BYTES_MAX: usize = 1 << 20;
+
 /// Limit on the interval of a rule. Values are kept in memory for several intervals.
 const INTERVAL_S_MAX: u32 = 86_400;
 
@@ -90,7 +93,8 @@ impl Aggregations {
             }
             rules.push(rule(line).map_err(|reason| RuleError::new(number, reason))?);
         }
-        let inputs = pattern::set(rules.iter().map(|rule: &Aggregation| rule.input.as_str()));
+        let inputs =
+            pattern::set(rules.iter().map(|rule: &Aggregation| rule.input.as_str()), SET_CACHE_BYTES_MAX);
         Ok(Self { rules, inputs })
     }
 

@@ -41,5 +41,5 @@ pub use schemas::{Schema, Schemas};
 /// Limit on the bytes of a rule file.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Limit on the rules of a file. A new name is compared with all of them, at about 0.1 µs each.
+/// Limit on the rules of a file. A new name is compared with all of them, at about 0.1 µs for each rewrite rule.
 pub const RULES_MAX: usize = 1000;

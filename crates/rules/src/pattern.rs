@@ -10,7 +10,7 @@ use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 const PATTERN_BYTES_MAX: usize = 4096;
 
 /// Limit on the compiled size of an expression. With [`crate::RULES_MAX`], it limits the memory of a file.
-const COMPILED_BYTES_MAX: usize = 256 << 10;
+pub(crate) const COMPILED_BYTES_MAX: usize = 256 << 10;
 
 /// Compiles an expression that is searched for anywhere in a name, like Python's `re.search`.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
@@ -25,14 +25,11 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
 /// Limit on the compiled size of a set of expressions.
 const SET_BYTES_MAX: usize = 4 << 20;
 
-/// Limit on the memory that each thread takes while it uses a set.
-const SET_CACHE_BYTES_MAX: usize = 1 << 20;
-
-/// Compiles expressions that [`compile`] has compiled as a set, which is matched in one pass. Returns `None` if the set
-/// would be too large.
-pub(crate) fn set<'a>(compiled: impl Iterator<Item = &'a str>) -> Option<RegexSet> {
+/// Compiles expressions that [`compile`] has compiled as a set, which is matched in one pass. Each thread that uses the set takes
+/// up to `cache_bytes_max`. Returns `None` if the set would be too large.
+pub(crate) fn set<'a>(compiled: impl Iterator<Item = &'a str>, cache_bytes_max: usize) -> Option<RegexSet> {
     let mut builder = RegexSetBuilder::new(compiled);
-    builder.size_limit(SET_BYTES_MAX).dfa_size_limit(SET_CACHE_BYTES_MAX).build().ok()
+    builder.size_limit(SET_BYTES_MAX).dfa_size_limit(cache_bytes_max).build().ok()
 }
 
 fn reason(pattern: &str, error: &regex::Error) -> String {

@@ -4,7 +4,7 @@ mod arguments;
 mod variables;
 
 use super::ast::{Ast, Call, Kind, Literal};
-use super::functions::{self, Function};
+use super::functions::{self, Function, Type};
 use super::parse::error_at;
 use super::{Glob, Series, Variables, tag};
 use crate::QueryError;
@@ -225,7 +225,10 @@ impl Binder<'_> {
             self.argument(function, parameter, argument, values, &mut arguments)?;
         }
         for (parameter, param) in function.params.iter().enumerate() {
-            if param.is_required && !arguments.iter().any(|argument| argument.parameter == parameter) {
+            // no series at all, as a template variable of a dashboard without a value makes it, are an empty list
+            let may_be_empty = param.is_multiple && param.kind == Type::SeriesList;
+            let is_missing = || !arguments.iter().any(|argument| argument.parameter == parameter);
+            if param.is_required && !may_be_empty && is_missing() {
                 let message = format!("argument {:?} of function {:?} is missing", param.name, function.name);
                 return Err((at, message));
             }

@@ -195,7 +195,10 @@ impl Run<'_, '_, '_> {
             }
             op::TUPLE1 => self.tuple(1, "TUPLE1")?,
             op::TUPLE3 => self.tuple(3, "TUPLE3")?,
-            op::EMPTY_TUPLE => self.push(Object::Other(None))?,
+            op::EMPTY_TUPLE | op::NONE => self.push(Object::Other(None))?,
+            // as numbers in Python
+            op::NEWTRUE => self.push(Object::Integer(1))?,
+            op::NEWFALSE => self.push(Object::Integer(0))?,
             op::EMPTY_LIST => self.begin_list(0)?,
             op::LIST => self.list()?,
             op::INT | op::LONG | op::FLOAT => self.written_number(opcode)?,
@@ -295,9 +298,6 @@ impl Run<'_, '_, '_> {
         let text = std::str::from_utf8(digits).ok().filter(|text| text.len() <= DIGITS_MAX);
         let text = text.ok_or(PickleFault::Argument("a number"))?;
         let number = match opcode {
-            op::INT if matches!(text, "00" | "01") => {
-                return Err(PickleFault::Opcode("INT of a truth value").into());
-            }
             op::INT | op::LONG => text.parse().map(Object::Integer).ok(),
             _ => None,
         };

@@ -4,6 +4,8 @@
 pub(super) mod allowed {
     pub(in super::super) const MARK: u8 = b'(';
     pub(in super::super) const STOP: u8 = b'.';
+    /// A value of a point without one. Such points are refused, but not the others of the list.
+    pub(in super::super) const NONE: u8 = b'N';
     pub(in super::super) const INT: u8 = b'I';
     pub(in super::super) const LONG: u8 = b'L';
     pub(in super::super) const FLOAT: u8 = b'F';
@@ -34,6 +36,8 @@ pub(super) mod allowed {
     pub(in super::super) const TUPLE1: u8 = 0x85;
     pub(in super::super) const TUPLE2: u8 = 0x86;
     pub(in super::super) const TUPLE3: u8 = 0x87;
+    pub(in super::super) const NEWTRUE: u8 = 0x88;
+    pub(in super::super) const NEWFALSE: u8 = 0x89;
     pub(in super::super) const LONG1: u8 = 0x8a;
     pub(in super::super) const LONG4: u8 = 0x8b;
     pub(in super::super) const SHORT_BINUNICODE: u8 = 0x8c;
@@ -49,7 +53,6 @@ pub(super) const fn refused(opcode: u8) -> Option<&'static str> {
         b'0' => "POP",
         b'1' => "POP_MARK",
         b'2' => "DUP",
-        b'N' => "NONE",
         b'P' => "PERSID",
         b'Q' => "BINPERSID",
         b'R' => "REDUCE",
@@ -65,8 +68,6 @@ pub(super) const fn refused(opcode: u8) -> Option<&'static str> {
         0x82 => "EXT1",
         0x83 => "EXT2",
         0x84 => "EXT4",
-        0x88 => "NEWTRUE",
-        0x89 => "NEWFALSE",
         0x8f => "EMPTY_SET",
         0x90 => "ADDITEMS",
         0x91 => "FROZENSET",

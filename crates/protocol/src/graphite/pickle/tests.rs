@@ -85,6 +85,10 @@ tta.",
     check(b"]((B\x01\0\0\0a(K\x02K\x03tte.", "a{}", 2000, 3.0);
     check(b"]((\x8d\x01\0\0\0\0\0\0\0a(K\x02K\x03tte.", "a{}", 2000, 3.0);
     check(b"]((\x8e\x01\0\0\0\0\0\0\0a(K\x02K\x03tte.", "a{}", 2000, 3.0);
+    // truth values are numbers
+    for (truth, value) in [(&b"\x88"[..], 1.0), (b"\x89", 0.0), (b"I01\n", 1.0), (b"I00\n", 0.0)] {
+        check(&[b"](U\x01aK\x02", truth, b"\x86\x86e."].concat(), "a{}", 2000, value);
+    }
     // a list of one point, and a path that is repeated
     check(b"\x80\x02]q\x01U\x01aq\x02K\x01K\x02\x86q\x03\x86a.", "a{}", 1000, 2.0);
     let twice = whole(b"](U\x01aq\x00K\x01K\x02\x86\x86h\x00K\x02K\x03\x86\x86e.").unwrap().0;
@@ -207,6 +211,9 @@ fn what_is_not_a_point_is_left_out() {
     check(b"U\x01aK\x01U\x01x\x86\x86", of_a);
     check(b"U\x01aU\x01xK\x01\x86\x86", of_a);
     check(b"U\x01aK\x01K\x02K\x03\x87\x86", of_a);
+    check(b"U\x01aK\x01N\x86\x86", of_a);
+    check(b"U\x01aNK\x01\x86\x86", of_a);
+    check(b"N", form);
     check(b"U\x00K\x01K\x02\x86\x86", "no metric name");
     check(b"U\x03a;bK\x01K\x02\x86\x86", r#"tag "b" is not of the form name=value, in "a;b""#);
     check(b"U\x01aK\x01G\x7f\xf8\0\0\0\0\0\0\x86\x86", r#"the value is not a number, in "a""#);
@@ -225,9 +232,6 @@ fn other_pickles_are_refused_by_name() {
     check(b"cos\nsystem\n(S'true'\ntR.", "byte 0: opcode GLOBAL is not allowed");
     check(b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93.", "STACK_GLOBAL");
     check(b"(S'true'\nios\nsystem\n.", "INST");
-    check(b"]N.", "NONE");
-    check(b"]\x88.", "NEWTRUE");
-    check(b"]I01\n.", "truth value");
     check(b"}.", "EMPTY_DICT");
     check(b"](](e.", "LIST within a list");
     check(b"](ll.", "LIST within a list");

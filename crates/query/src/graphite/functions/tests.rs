@@ -162,6 +162,15 @@ fn extreme_arguments_cause_no_panic() {
     }
 }
 
+/// A template variable of a dashboard may have no value.
+#[test]
+fn functions_of_several_lists_may_have_none() {
+    for name in ["sumSeries", "averageSeries", "diffSeries", "multiplySeries", "powSeries", "group"] {
+        store().check(&format!("{name}()"), &[]);
+    }
+    store().check_error("minMax()", "is missing");
+}
+
 #[test]
 fn stacks_are_apart_from_each_other() {
     let store = store();
