@@ -51,6 +51,17 @@ impl Source for OverridesFile {
     fn parse(&self, text: &String) -> Result<Tenants, String> {
         self.tenants(text).map_err(|error| error.to_string())
     }
+
+    /// A file that was cut off can be empty.
+    fn warning(&self, text: &String) -> Option<String> {
+        let is_empty = text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'));
+        let path = self.path.display();
+        is_empty.then(|| {
+            format!(
+                "overrides: {path} has no settings, so it changes none; if it was cut off, write it again"
+            )
+        })
+    }
 }
 
 #[cfg(test)]

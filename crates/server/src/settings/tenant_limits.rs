@@ -88,6 +88,12 @@ impl TenantLimits {
         Rate { per_s, burst: Duration::from_millis(self.rate_burst_ms.unsigned_abs()) }
     }
 
+    /// For the server's own metrics: rates are meant for senders that may wait.
+    pub(super) fn lift_rates(&mut self) {
+        (self.requests_per_second, self.samples_per_second) = (None, None);
+        (self.bytes_per_second, self.new_series_per_second) = (None, None);
+    }
+
     pub(super) fn general(reader: &mut Reader<'_>, defaults: &Defaults) -> Result<Self, SettingsError> {
         let Defaults { disk, capacity } = defaults;
         let series = Some(capacity.series);

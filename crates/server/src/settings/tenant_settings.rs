@@ -148,7 +148,11 @@ impl Tenants {
         system.bound(given_own.entry(system.tenant.clone()).or_default());
         for (tenant, entries) in &given_own {
             let mut reader = Reader::new(entries, prefix("tenant", tenant.as_str()));
-            let settings = TenantSettings::own(&mut reader, tenants.of(tenant))?;
+            let mut of_all = tenants.of(tenant).clone();
+            if *tenant == system.tenant {
+                of_all.limits.lift_rates();
+            }
+            let settings = TenantSettings::own(&mut reader, &of_all)?;
             let rows = tenants.add_rows(reader.into_rows());
             tenants.own_rows.insert(tenant.clone(), rows);
             tenants.own.insert(tenant.clone(), settings);

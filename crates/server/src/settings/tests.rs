@@ -605,6 +605,18 @@ fn tables_of_tenants_that_were_retired_show_their_replacement() {
 }
 
 #[test]
+fn rates_for_all_tenants_do_not_count_for_the_servers_own_metrics() {
+    let text = "new_series_per_second = 50\nsamples_per_second = 60\n[tenant.floodmark-system]\nsamples_per_second = 70";
+    let (settings, _) = resolve(&toml(text).unwrap()).unwrap();
+    let rates = |tenant: &str| {
+        let limits = &settings.tenants.of(&TenantId::parse(tenant).unwrap()).limits;
+        (limits.new_series_per_second, limits.samples_per_second)
+    };
+    assert_eq!(rates("a"), (Some(50), Some(60)));
+    assert_eq!(rates("floodmark-system"), (None, Some(70)));
+}
+
+#[test]
 fn no_secret_is_shown() {
     let text = "tables = \"az://user:hunter2@box/x?sig=hunter2\"\n[tables_options]\nAWS_Region = \"eu\"\n\
                 aws_endpoint = \"http://user:hunter2@127.0.0.1:1\"\naws_secret_access_key = \"hunter2\"\n\
