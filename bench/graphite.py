@@ -1,7 +1,7 @@
 """Cost of Graphite's protocols: first the points that create all series, then the other points.
 
     python3 bench/graphite.py [--hosts 1] [--timers 7824] [--rounds 20] [--runs 1] [--bursts 0] [--protocol plaintext]
-                              SYSTEM PROGRAM [SYSTEM PROGRAM ...]
+                              [--deny 0] SYSTEM PROGRAM [SYSTEM PROGRAM ...]
 
 SYSTEM is floodmark, victoriametrics, go-carbon or carbon; PROGRAM its binary, or for carbon, a directory with a Python environment that has
 carbon and whisper. Several systems are measured in turn, `--runs` times, and a table of medians follows. `--protocol` is plaintext, pickle or both
@@ -14,6 +14,8 @@ until its CPU use falls below a tenth of a core. CPU seconds are the server's, i
 The `seconds until closed` end when the server has closed all connections. Floodmark does this when all points are durable. For Floodmark, a row
 also shows the p99 of `floodmark_graphite_commit_seconds` during the phase: the bound of the bucket that contains it, and the share of the bodies
 that were durable within the commit interval of 100 ms.
+
+With `--deny N`, Floodmark has a list of N expressions (graphite_deny), none of which is found in a name that is sent.
 
 With `--bursts N`, then come N bursts, each of as many new series as above. Meanwhile, and before, two senders each write a point of a known series
 as a line, ask with PromQL until it is there, and write the next (bench/known_points.py). Not for go-carbon and carbon, which have no PromQL. VictoriaMetrics
@@ -52,6 +54,7 @@ parser.add_argument("--carbon-rounds", type=int, default=6, help="points of each
 parser.add_argument("--runs", type=int, default=1)
 parser.add_argument("--bursts", type=int, default=0, help="bursts of new series, with senders of known ones beside them")
 parser.add_argument("--protocol", default="plaintext")
+parser.add_argument("--deny", type=int, default=0, help="expressions in Floodmark's list of denied names")
 args = parser.parse_args()
 systems = list(zip(args.systems[::2], args.systems[1::2]))
 protocols = args.protocol.split(",")
@@ -81,6 +84,10 @@ class MeasuredServer(Server):
             "go-carbon": [program, "-config", data + "/conf/go-carbon.conf"],
             "carbon": carbon_command(program, data),
         }[system]
+        if system == "floodmark" and args.deny:
+            with open(data + "/conf/deny.conf", "w") as file:
+                file.writelines("^DENIED\\.host-%d\\.[a-z]+-\\d+\\.(mean|p99)$\n" % number for number in range(args.deny))
+            command += ["--graphite-deny", data + "/conf/deny.conf"]
         super().__init__(command, data, self.port)
 
     def until_idle(self):
