@@ -1,11 +1,12 @@
-//! Inspects segment files for `floodmark inspect`. A server may be writing them at the same time.
+//! Inspects segment files for `floodmark inspect` and `floodmark import`. A server may be writing them at the same time.
 
+use super::identity::IdentityFile;
 use super::scan::{Scanner, Step};
 use super::segment::{self, Headers, RECORDS_START};
 use super::window::Window;
 use crate::disk::{Disk, Os};
 use crate::record::Record;
-use crate::{DictionaryId, JournalError};
+use crate::{DictionaryId, JournalError, JournalId, Offset};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,50 @@ pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
 }
 
 pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) -> Result<(), JournalError> {
+    each_segment(dir, partition, |dir, first, end| {
+        each(report(dir, partition, first, end)?);
+        Ok(())
+    })
+}
+
+/// The identity of a partition's journal. `None` if it cannot be read.
+pub fn id(dir: &Path, partition: u32) -> Result<Option<JournalId>, JournalError> {
+    let number = IdentityFile::find(&Os, &segment::partition_dir(dir, partition))?;
+    Ok(number.map(|number| JournalId { number, partition }))
+}
+
+/// Calls `each` with the records of a partition, their offsets and their dictionaries, in the order of the journal. What is
+/// damaged or cannot be decoded is left out.
+pub fn records(
+    dir: &Path,
+    partition: u32,
+    mut each: impl FnMut(Offset, DictionaryId, &Record),
+) -> Result<(), JournalError> {
+    let mut record = Record::new();
+    each_segment(dir, partition, |dir, first, end| {
+        let mut window = Window::open(&Os, &segment::path(dir, first))?;
+        let Some(header) = Headers::read(&mut window, partition, first)?.header else { return Ok(()) };
+        let mut scanner = Scanner::new(window, header.salt, first, end);
+        loop {
+            match scanner.step()? {
+                Step::Record { offset } => {
+                    if record.decode(scanner.payload()?).is_ok() {
+                        each(Offset(offset), DictionaryId(header.salt), &record);
+                    }
+                }
+                Step::Damage(_) => {}
+                Step::End { .. } => return Ok(()),
+            }
+        }
+    })
+}
+
+/// Calls `each` with the directory of a partition and the first offsets of each of its segments and the next.
+fn each_segment(
+    dir: &Path,
+    partition: u32,
+    mut each: impl FnMut(&Path, u64, Option<u64>) -> Result<(), JournalError>,
+) -> Result<(), JournalError> {
     let dir = segment::partition_dir(dir, partition);
     let in_dir = |e| JournalError::io("list", &dir, e);
     let mut firsts = Vec::new();
@@ -52,11 +97,10 @@ pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) 
     }
     firsts.sort_unstable();
     for (i, first) in firsts.iter().enumerate() {
-        match report(&dir, partition, *first, firsts.get(i + 1).copied()) {
-            Ok(report) => each(report),
+        match each(&dir, *first, firsts.get(i + 1).copied()) {
             // the server has dropped this segment since the directory was listed
             Err(JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            done => done?,
         }
     }
     Ok(())

@@ -44,6 +44,26 @@ fn inspect_reports_the_contents_of_segments() {
 }
 
 #[test]
+fn records_are_read_with_their_offsets_and_dictionaries() {
+    let dir = scratch();
+    let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
+    write(&mut journal, 200);
+    assert_eq!(inspect::id(dir.path(), 0).unwrap(), Some(journal.identity().id()));
+    let dictionaries: Vec<_> = reports(dir.path()).into_iter().map(|r| (r.offsets, r.dictionary)).collect();
+    assert!(dictionaries.len() > 1, "one segment");
+    let mut next = 0;
+    inspect::records(dir.path(), 0, |offset, dictionary, record| {
+        assert_eq!(offset.0, next);
+        let segment = dictionaries.iter().find(|(offsets, _)| offsets.contains(&next)).unwrap();
+        assert_eq!(segment.1, Some(dictionary));
+        assert_eq!((record.definitions.len(), record.timestamps.as_slice()), (1, &[1, 2][..]));
+        next += 1;
+    })
+    .unwrap();
+    assert_eq!(next, 200);
+}
+
+#[test]
 fn inspect_reports_damage_and_changes_nothing() {
     let dir = scratch();
     let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
