@@ -136,8 +136,13 @@ impl Schemas {
         Some(longest_s).filter(|longest_s| *longest_s < FOREVER_S)
     }
 
+    /// The archives of each rule, the finest first.
+    pub fn retentions(&self) -> impl Iterator<Item = &[Archive]> {
+        self.retentions.iter().map(|rule| rule.archives.as_slice()).chain([self.otherwise.as_slice()])
+    }
+
     fn archives(&self) -> impl Iterator<Item = &Archive> {
-        self.retentions.iter().flat_map(|rule| &rule.archives).chain(&self.otherwise)
+        self.retentions().flatten()
     }
 }
 

@@ -14,6 +14,9 @@ pub trait Schemas {
 
     /// The longest step of all schemas.
     fn step_max_s(&self) -> i64;
+
+    /// The longest [`Schema::around_s`] of all schemas. More is allowed: then more samples are read than needed.
+    fn around_s(&self, from_s: i64, until_s: i64, now_s: i64) -> i64;
 }
 
 /// The same schema for all metrics.
@@ -24,6 +27,10 @@ impl Schemas for Schema {
 
     fn step_max_s(&self) -> i64 {
         Self::step_max_s(self)
+    }
+
+    fn around_s(&self, from_s: i64, until_s: i64, now_s: i64) -> i64 {
+        Self::around_s(self, from_s, until_s, now_s)
     }
 }
 
@@ -48,8 +55,10 @@ impl<'a> LabelSource<'a> {
 impl Source for LabelSource<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn Selection + '_>, SourceError> {
         // no slot that begins after `from_s` can have an earlier sample, and none ends later than a step after `until_s`
-        let start_ms = select.from_s.saturating_add(1).saturating_mul(1000);
-        let end_s = select.until_s.saturating_add(self.schemas.step_max_s().saturating_mul(2));
+        let around_s = self.schemas.around_s(select.from_s, select.until_s, select.now_s);
+        let start_ms = select.from_s.saturating_add(1).saturating_sub(around_s).saturating_mul(1000);
+        let after_s = self.schemas.step_max_s().saturating_mul(2).saturating_add(around_s);
+        let end_s = select.until_s.saturating_add(after_s);
         let range = TimeRange::new(start_ms, end_s.saturating_mul(1000) - 1);
         let select_labels = |matchers| self.series.select(&SelectLabels { matchers, range });
         let (set, form) = match select.pick {

@@ -1,13 +1,17 @@
 //! Samples at any time to values at equal steps, as a Whisper file would have stored them.
 //!
 //! History from Whisper files has only coarse values for times that the finer archives no longer cover. They must not be
-//! consolidated again. A value is *lone* if it is the only sample of a coarser slot, and stands exactly at its beginning.
-//! Of two lone values in a row, both are taken as they are. So is a lone value that is the first of the range. A value
-//! that was itself consolidated is never lone: each coarser archive consolidates it again, as Whisper does.
+//! consolidated again. A sample is *lone* at a step if it is the only one of its slot, and stands exactly at the slot's beginning.
+//! It is taken for history of an archive if it is lone at the archive's step, and so is a sample in the slot before or after.
+//! The import puts a *mark* before a coarse value without such a neighbour ([`mark_ms`]). A value that was consolidated from
+//! samples is never history: each coarser archive consolidates it again, as Whisper does.
+//!
+//! So two slots after a value decide about it, and one before. Samples of these are read, too ([`Layout::around_s`]), so that a
+//! value does not depend on the range of the query.
 
 use super::Aggregate;
 use super::consolidate::is_enough;
-use model::TimeRange;
+use model::sample::is_stale;
 
 /// How long values of a step are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,11 @@ impl Schema {
 
     pub fn step_max_s(&self) -> i64 {
         self.archives.iter().map(|archive| archive.step_s).max().unwrap_or(1)
+    }
+
+    /// [`Layout::around_s`] of a range. 0 if there are no values in it.
+    pub fn around_s(&self, from_s: i64, until_s: i64, now_s: i64) -> i64 {
+        self.layout(from_s, until_s, now_s).map_or(0, |layout| layout.around_s())
     }
 
     /// Steps and bounds of the values from `from_s`, exclusive, to `until_s`. The first archive that still has
@@ -81,20 +90,52 @@ impl Layout {
         self.len() == 0
     }
 
-    /// The samples that decide the values.
-    pub const fn range(&self) -> TimeRange {
-        TimeRange::new(self.start_s.saturating_mul(1000), self.end_s.saturating_mul(1000) - 1)
+    /// Samples from this long before the values to this long after them decide, too: see [`Slots`].
+    pub const fn around_s(&self) -> i64 {
+        if self.archive > 0 { self.step_s } else { 0 }
     }
 }
 
-/// Turns the samples of one series into values. It keeps the samples of one value at a time, for each archive.
+/// The time of the mark before a value of an archive that is not the finest: a marker of staleness, which has no other effect
+/// here, and none on queries by PromQL at whole seconds. `archive` is the archive's place among those of the file, finest first.
+pub const fn mark_ms(at_s: i64, archive: usize) -> i64 {
+    at_s * 1000 - archive as i64
+}
+
+/// The value after a mark, if the sample is one: its time, and its archive.
+fn marked(timestamp_ms: i64, value: f64) -> Option<(i64, usize)> {
+    let archive = 1000 - timestamp_ms.rem_euclid(1000);
+    let is_mark = is_stale(value) && (1..=MARKED_ARCHIVE_MAX).contains(&archive);
+    is_mark.then_some((timestamp_ms + archive, archive as usize))
+}
+
+/// Archives of a file besides the finest.
+const MARKED_ARCHIVE_MAX: i64 = 63;
+
+/// Turns the samples of one series into values. It keeps two samples, and those of one value at a time for each archive.
 #[derive(Debug)]
 pub struct Slots<'a> {
     schema: &'a Schema,
     layout: Layout,
+    /// Steps of the archives after the finest.
+    coarse_ms: Vec<i64>,
+    /// The time of the sample before those that wait.
+    before_ms: i64,
+    /// The latest two samples, the older one first. The next two samples decide about a sample.
+    waiting: [Option<Sample>; 2],
+    /// The time and archive of the value that the latest mark announces.
+    mark: Option<(i64, usize)>,
     /// The slot of each archive that is being filled, finest first. The last one is that of the layout.
     filling: Vec<Filling>,
     values: &'a mut Vec<f64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    timestamp_ms: i64,
+    value: f64,
+    /// The archive that a mark names. 0 if there is none.
+    marked: usize,
 }
 
 #[derive(Debug)]
@@ -105,35 +146,13 @@ struct Filling {
     start_s: i64,
     /// Values of the next finer archive in the slot. In the finest archive, the slot's last sample.
     known: Vec<f64>,
-    is_lone: bool,
-    /// True if the last slot that had a value was lone, or if there was none yet.
-    was_lone: bool,
-    /// The last slot, if it is lone and the one before it is not.
-    waiting: Option<LoneSlot>,
-}
-
-/// A slot with a lone value. If the next slot has one too, the value is passed on unchanged; otherwise, the
-/// consolidated value is.
-#[derive(Debug, Clone, Copy)]
-struct LoneSlot {
-    start_s: i64,
-    value: f64,
-    /// The consolidated value, if enough values are present for one.
-    consolidated: Option<f64>,
+    /// If the only value is history, the coarsest archive that has it. Otherwise 0.
+    history: usize,
 }
 
 impl Filling {
-    fn new(step_s: i64, ratio: i64) -> Self {
-        let known = Vec::new();
-        Self {
-            step_s,
-            ratio: ratio as usize,
-            start_s: i64::MIN,
-            known,
-            is_lone: false,
-            was_lone: true,
-            waiting: None,
-        }
+    const fn new(step_s: i64, ratio: i64) -> Self {
+        Self { step_s, ratio: ratio as usize, start_s: i64::MIN, known: Vec::new(), history: 0 }
     }
 }
 
@@ -142,85 +161,125 @@ impl<'a> Slots<'a> {
     pub fn new(schema: &'a Schema, layout: Layout, values: &'a mut Vec<f64>) -> Self {
         values.clear();
         values.resize(layout.len(), f64::NAN);
+        let archives = &schema.archives[..=layout.archive];
         let mut finer_s = None;
-        let filling = schema.archives[..=layout.archive].iter().map(|archive| {
+        let filling = archives.iter().map(|archive| {
             let step_s = archive.step_s.max(1);
             let ratio = finer_s.replace(step_s).map_or(1, |finer_s| (step_s / finer_s).max(1));
             Filling::new(step_s, ratio)
         });
-        Self { schema, layout, filling: filling.collect(), values }
+        let filling = filling.collect();
+        let coarse_ms =
+            archives[1..].iter().map(|archive| archive.step_s.max(1).saturating_mul(1000)).collect();
+        let (before_ms, waiting) = (i64::MIN, [None; 2]);
+        Self { schema, layout, coarse_ms, before_ms, waiting, mark: None, filling, values }
     }
 
-    /// Takes the next sample. Samples come in order of time. Those outside the layout, and NaN, have no effect.
+    /// Takes the next sample. Samples come in order of time. Those that are further from the layout than [`Layout::around_s`] are not
+    /// needed. NaN has no effect, except for marks.
     #[inline]
     pub fn push(&mut self, timestamp_ms: i64, value: f64) {
+        if value.is_nan() {
+            self.mark = marked(timestamp_ms, value).or(self.mark);
+        } else if self.coarse_ms.is_empty() {
+            self.fill(timestamp_ms, value, 0);
+        } else {
+            let mark = self.mark.filter(|(at_ms, _)| *at_ms == timestamp_ms);
+            let marked = mark.map_or(0, |(_, archive)| archive);
+            self.take(Some(Sample { timestamp_ms, value, marked }));
+        }
+    }
+
+    /// Completes the values after the last sample.
+    pub fn finish(mut self) {
+        self.take(None);
+        self.take(None);
+        self.close_finest();
+        for level in 1..self.filling.len() {
+            self.close(level);
+        }
+    }
+
+    /// Adds a sample to those that wait, and fills in the one before them.
+    fn take(&mut self, latest: Option<Sample>) {
+        let [first, second] = self.waiting;
+        self.waiting = [second, latest];
+        let Some(sample) = first else { return };
+        let next_ms = [second, latest].map(|next| next.map_or(i64::MAX, |next| next.timestamp_ms));
+        let history = self.history(&sample, next_ms);
+        self.before_ms = sample.timestamp_ms;
+        self.fill(sample.timestamp_ms, sample.value, history);
+    }
+
+    /// The coarsest archive of which a sample is history, or 0. `next_ms` are the times of the next two samples.
+    #[inline]
+    fn history(&self, sample: &Sample, next_ms: [i64; 2]) -> usize {
+        let before = sample.timestamp_ms.saturating_sub(self.before_ms);
+        let after = next_ms[0].saturating_sub(sample.timestamp_ms);
+        let mut history = 0;
+        for (step_ms, archive) in self.coarse_ms.iter().zip(1..) {
+            if after < *step_ms || sample.timestamp_ms.rem_euclid(*step_ms) != 0 {
+                break; // not lone, and neither at longer steps
+            }
+            let follows = before == *step_ms;
+            let is_followed = after == *step_ms && next_ms[1].saturating_sub(next_ms[0]) >= *step_ms;
+            if follows || is_followed || archive <= sample.marked {
+                history = archive;
+            }
+        }
+        history
+    }
+
+    #[inline]
+    fn fill(&mut self, timestamp_ms: i64, value: f64, history: usize) {
         let time_s = timestamp_ms.div_euclid(1000);
-        if value.is_nan() || time_s < self.layout.start_s || time_s >= self.layout.end_s {
+        if time_s < self.layout.start_s || time_s >= self.layout.end_s {
             return;
         }
         let finest = &mut self.filling[0];
         let start_s = time_s - time_s.rem_euclid(finest.step_s);
         if finest.start_s == start_s {
             finest.known[0] = value;
-            finest.is_lone = false;
             return;
         }
         self.close_finest();
         let finest = &mut self.filling[0];
         finest.start_s = start_s;
         finest.known.push(value);
-        finest.is_lone = timestamp_ms == start_s.saturating_mul(1000);
-    }
-
-    /// Completes the values after the last sample.
-    pub fn finish(mut self) {
-        self.close_finest();
-        for level in 1..self.filling.len() {
-            self.close(level);
-            self.end_waiting(level, false);
-        }
+        finest.history = history;
     }
 
     fn close_finest(&mut self) {
         let finest = &mut self.filling[0];
         if let Some(value) = finest.known.pop() {
-            let (start_s, is_lone) = (finest.start_s, finest.is_lone);
-            self.pass(1, start_s, value, is_lone);
+            let (start_s, history) = (finest.start_s, finest.history);
+            self.pass(1, start_s, value, history);
         }
     }
 
     /// Computes the value of a coarser archive's slot, and passes it to the next archive.
     fn close(&mut self, level: usize) {
-        let Filling { ratio, start_s, known, is_lone, was_lone, .. } = &mut self.filling[level];
+        let Filling { ratio, start_s, known, history, .. } = &mut self.filling[level];
         let Some(first) = known.first().copied() else { return };
-        let (start_s, is_lone) = (*start_s, *is_lone);
-        let was_lone = std::mem::replace(was_lone, is_lone);
+        let (start_s, history) = (*start_s, *history);
+        if history >= level {
+            known.clear();
+            return self.pass(level + 1, start_s, first, history);
+        }
         let enough = is_enough(known.len(), *ratio, self.schema.x_files_factor);
         let consolidated = enough.then(|| match self.schema.aggregation {
             Aggregate::AvgZero => known.iter().sum::<f64>() / *ratio as f64,
             method => method.of(known),
         });
         known.clear();
-        self.end_waiting(level, is_lone);
-        if is_lone && !was_lone {
-            self.filling[level].waiting = Some(LoneSlot { start_s, value: first, consolidated });
-        } else if let Some(value) = if is_lone { Some(first) } else { consolidated } {
-            self.pass(level + 1, start_s, value, is_lone);
+        if let Some(value) = consolidated {
+            self.pass(level + 1, start_s, value, 0);
         }
     }
 
-    fn end_waiting(&mut self, level: usize, as_it_is: bool) {
-        let Some(LoneSlot { start_s, value, consolidated }) = self.filling[level].waiting.take() else {
-            return;
-        };
-        if let Some(value) = if as_it_is { Some(value) } else { consolidated } {
-            self.pass(level + 1, start_s, value, as_it_is);
-        }
-    }
-
-    /// Passes a value to an archive, or to the result after the last archive. `is_lone`: the value is a stored sample that
-    /// stands alone, exactly at the beginning of its slot in the archive before.
-    fn pass(&mut self, level: usize, time_s: i64, value: f64, is_lone: bool) {
+    /// Passes a value to an archive, or to the result after the last archive. A value that is history of the archive is the
+    /// only one of its slot there.
+    fn pass(&mut self, level: usize, time_s: i64, value: f64, history: usize) {
         let Some(next) = self.filling.get_mut(level) else {
             let place = (time_s - self.layout.start_s) / self.layout.step_s;
             if let Some(slot) = self.values.get_mut(place as usize) {
@@ -229,13 +288,11 @@ impl<'a> Slots<'a> {
             return;
         };
         let start_s = time_s - time_s.rem_euclid(next.step_s);
-        if next.start_s == start_s {
-            next.is_lone = false;
-        } else {
+        if next.start_s != start_s {
             self.close(level);
             let next = &mut self.filling[level];
             next.start_s = start_s;
-            next.is_lone = is_lone && time_s == start_s;
+            next.history = history;
         }
         self.filling[level].known.push(value);
     }

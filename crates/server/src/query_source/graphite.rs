@@ -14,6 +14,8 @@ pub struct Schemas {
     /// By [`rules::Schema::number`], made when they are first needed.
     made: Box<[OnceLock<Box<Schema>>]>,
     cache: SchemaCache,
+    /// The archives of rules with several of them.
+    with_coarse: Vec<Schema>,
 }
 
 /// With fewer combinations of rules, comparing a name with all patterns takes no longer than the cache.
@@ -28,7 +30,12 @@ impl Default for Schemas {
 impl From<rules::Schemas> for Schemas {
     fn from(rules: rules::Schemas) -> Self {
         let made = std::iter::repeat_with(OnceLock::new).take(rules.count()).collect();
-        Self { rules, made, cache: SchemaCache::default() }
+        let with_coarse = rules.retentions().filter(|archives| archives.len() > 1).map(|archives| {
+            let archive =
+                |a: &rules::Archive| Archive { step_s: a.step_s.into(), retention_s: a.retention_s() as i64 };
+            Schema { archives: archives.iter().map(archive).collect(), ..Schema::every(1) }
+        });
+        Self { with_coarse: with_coarse.collect(), rules, made, cache: SchemaCache::default() }
     }
 }
 
@@ -55,6 +62,11 @@ impl query::graphite::Schemas for Schemas {
 
     fn step_max_s(&self) -> i64 {
         self.rules.longest_step_s().into()
+    }
+
+    fn around_s(&self, from_s: i64, until_s: i64, now_s: i64) -> i64 {
+        let around_s = self.with_coarse.iter().map(|schema| schema.around_s(from_s, until_s, now_s));
+        around_s.max().unwrap_or(0)
     }
 }
 

@@ -95,17 +95,80 @@ fn samples_that_are_not_history_are_consolidated_like_whisper() {
 
 #[test]
 fn coarse_history_is_taken_as_it_is() {
-    let minutes = [(0, 1.0), (60_000, 2.0), (180_000, 3.0)];
-    check(&[10, 60], Aggregate::Sum, &minutes, &[1.0, 2.0, NONE, 3.0]);
-    check(&[10, 60], Aggregate::AvgZero, &minutes, &[1.0, 2.0, NONE, 3.0]);
+    let minutes = [(0, 1.0), (60_000, 2.0), (180_000, 3.0), (240_000, 4.0)];
+    check(&[10, 60], Aggregate::Sum, &minutes, &[1.0, 2.0, NONE, 3.0, 4.0]);
+    check(&[10, 60], Aggregate::AvgZero, &minutes, &[1.0, 2.0, NONE, 3.0, 4.0]);
     check(&[10, 60, 600], Aggregate::Sum, &[(0, 7.0), (600_000, 8.0)], &[7.0, 8.0]);
-    check(&[10, 60], Aggregate::Sum, &[(60_000, 8.0)], &[NONE, 8.0, NONE]);
-    // a single value in a slot is consolidated if its neighbours are
+    // a single value in a slot is consolidated if there is none in the slots beside it, or if it was consolidated
+    check(&[10, 60], Aggregate::Sum, &[(60_000, 8.0)], &[NONE, NONE, NONE]);
+    check(&[10, 60], Aggregate::Sum, &[(0, 8.0), (120_000, 8.0)], &[NONE, NONE, NONE]);
     check(&[10, 60], Aggregate::Sum, &[(10_000, 1.0), (60_000, 2.0), (130_000, 1.0)], &[NONE, NONE, NONE]);
-    check(&[10, 60], Aggregate::Sum, &[(0, 2.0), (61_000, 1.0)], &[2.0, NONE]);
+    check(&[10, 60], Aggregate::Sum, &[(0, 2.0), (61_000, 1.0)], &[NONE, NONE]);
     check(&[10, 60], Aggregate::Sum, &[(1, 2.0), (60_000, 1.0)], &[NONE, NONE]);
+    check(&[10, 60], Aggregate::Sum, &[(0, 2.0), (60_000, 1.0), (119_999, 1.0)], &[NONE, NONE]);
     // five minutes of minute values, then finer values
     let mut samples: Vec<_> = (0..5).map(|i| (60_000 * i, 60.0)).collect();
     samples.extend((30..60).map(|i| (10_000 * i, 10.0)));
     check(&[10, 60, 600], Aggregate::Sum, &samples, &[600.0]);
+}
+
+#[test]
+fn marked_values_are_history_of_their_archive() {
+    let mark = |at_s: i64, archive| (mark_ms(at_s, archive), f64::from_bits(model::STALE_NAN_BITS));
+    check(&[10, 60], Aggregate::Sum, &[mark(60, 1), (60_000, 8.0)], &[NONE, 8.0, NONE]);
+    check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 2), (600_000, 8.0)], &[NONE, 8.0, NONE]);
+    // one of ten values of the finer archive
+    check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 1), (600_000, 8.0)], &[NONE, NONE, NONE]);
+    // finer values count, whatever was marked
+    check(&[10, 60], Aggregate::Sum, &[mark(60, 1), (60_000, 8.0), (80_000, 1.0)], &[NONE, NONE]);
+    // a mark is for the value at its time only, and other NaNs are no marks
+    check(&[10, 60], Aggregate::Sum, &[mark(60, 1), (120_000, 8.0)], &[NONE, NONE, NONE]);
+    check(&[10, 60], Aggregate::Sum, &[(59_999, NONE), (60_000, 8.0)], &[NONE, NONE, NONE]);
+    for archive in [1, 2, 63] {
+        let (at_ms, value) = mark(-7_200, archive);
+        assert_eq!(marked(at_ms, value), Some((-7_200_000, archive)));
+    }
+}
+
+#[test]
+fn values_do_not_depend_on_the_range() {
+    let mut rng = Rng::announced();
+    let archives = [(10, 1 << 30), (60, 1 << 31), (300, 1 << 32)];
+    let archives = archives.map(|(step_s, retention_s)| Archive { step_s, retention_s }).to_vec();
+    for _ in 0..2_000 {
+        let methods = [Aggregate::Sum, Aggregate::Average, Aggregate::Last];
+        let aggregation = methods[rng.below(3) as usize];
+        let schema = Schema { archives: archives.clone(), aggregation, x_files_factor: 0.5 };
+        // mostly at the beginnings of slots
+        let mut samples = BTreeMap::new();
+        for _ in 0..rng.below(40) {
+            let step_s = [10, 60, 300, 300][rng.below(4) as usize];
+            let at_s = rng.below(6_000 / step_s) as i64 * step_s as i64;
+            samples.insert(1_000 * at_s, rng.below(1_000) as f64);
+            if rng.chance(0.2) {
+                samples
+                    .insert(mark_ms(at_s, 1 + rng.below(2) as usize), f64::from_bits(model::STALE_NAN_BITS));
+            }
+        }
+        let archive = 1 + rng.below(2) as usize;
+        let step_s = archives[archive].step_s;
+        let values_of = |slots: std::ops::Range<i64>| {
+            let layout = Layout { start_s: slots.start * step_s, end_s: slots.end * step_s, step_s, archive };
+            let around_s = layout.around_s();
+            let read = 1_000 * (layout.start_s - around_s)..1_000 * (layout.end_s + around_s);
+            let mut values = Vec::new();
+            let mut slots = Slots::new(&schema, layout, &mut values);
+            samples.range(read).for_each(|(ms, value)| slots.push(*ms, *value));
+            slots.finish();
+            values.into_iter().map(f64::to_bits).collect::<Vec<_>>()
+        };
+        let count = 6_000 / step_s;
+        let all = values_of(0..count);
+        for _ in 0..20 {
+            let start = rng.below(count as u64) as i64;
+            let end = start + 1 + rng.below((count - start) as u64) as i64;
+            let part = &all[start as usize..end as usize];
+            assert_eq!(values_of(start..end), part, "{start} to {end} of {samples:?}");
+        }
+    }
 }

@@ -29,6 +29,10 @@ impl Schemas for BySeries {
     fn step_max_s(&self) -> i64 {
         self.0.values().map(Schema::step_max_s).max().unwrap_or(1)
     }
+
+    fn around_s(&self, from_s: i64, until_s: i64, now_s: i64) -> i64 {
+        self.0.values().map(|schema| schema.around_s(from_s, until_s, now_s)).max().unwrap_or(0)
+    }
 }
 
 /// Memory of an evaluation, in values of 16 bytes.
