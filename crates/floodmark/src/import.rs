@@ -24,6 +24,7 @@ use crate::cli::transfer::{ImportArgs, ImportFormat};
 use crate::output::say;
 use anyhow::Context;
 use intake::{Intake, Tally};
+use model::TimeRange;
 use progress::Progress;
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -46,6 +47,11 @@ struct Report {
 
 /// The result is always true, because any failure is returned as an error.
 pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
+    let is_bounded = args.start.is_some() || args.end.is_some();
+    anyhow::ensure!(
+        !is_bounded || args.format == ImportFormat::Whisper,
+        "--start and --end are only for Whisper files"
+    );
     let runtime = runtime()?;
     let sources = find(&args)?;
     anyhow::ensure!(!sources.is_empty(), "there is nothing to import at the given paths");
@@ -88,8 +94,8 @@ fn import_one(
     path: &Path,
     progress: &mut Progress,
 ) -> anyhow::Result<Report> {
-    let content = Content::open(args, path)?;
-    let id = match &content {
+    let mut content = Content::open(args, path)?;
+    let id = match &mut content {
         Content::Block(block) => block.ulid().to_string(),
         Content::Tree(tree) => tree.hash(progress)?,
         Content::File => content_hash(path)?,
@@ -100,9 +106,10 @@ fn import_one(
         return Ok(report(None));
     }
     let mut intake = Intake::new(target.hasher().clone(), target.scratch_dir());
+    let mut variant = None;
     match (content, args.format) {
         (Content::Block(block), _) => block.read(&mut intake, args.skip_damaged, progress)?,
-        (Content::Tree(tree), _) => tree.read(&mut intake, args.skip_damaged, progress)?,
+        (Content::Tree(tree), _) => variant = tree.read(target, &mut intake, args.skip_damaged, progress)?,
         (_, ImportFormat::Jsonl) => jsonl::read(path, &mut intake, args.skip_damaged, progress)?,
         (_, ImportFormat::Parquet) => parquet::read(path, &mut intake, progress)?,
         (_, format) => text::read(path, format, &mut intake, args.skip_damaged, progress)?,
@@ -110,7 +117,7 @@ fn import_one(
     progress.say("sorting");
     let (files, tally) = intake.finish()?;
     progress.say("committing");
-    let committed = target.commit(&source, &id, files)?;
+    let committed = target.commit(&source, &id, variant.as_deref(), files)?;
     Ok(report(committed.map(|committed| (tally, committed))))
 }
 
@@ -125,7 +132,10 @@ impl Content {
     fn open(args: &ImportArgs, path: &Path) -> anyhow::Result<Self> {
         Ok(match args.format {
             ImportFormat::Tsdb => Self::Block(Box::new(Block::open(path)?)),
-            ImportFormat::Whisper => Self::Tree(whisper::Tree::find(path, args.tagged_names.as_deref())?),
+            ImportFormat::Whisper => {
+                let range = TimeRange::new(args.start.unwrap_or(i64::MIN), args.end.unwrap_or(i64::MAX));
+                Self::Tree(whisper::Tree::find(path, args.tagged_names.as_deref(), range)?)
+            }
             _ => Self::File,
         })
     }

@@ -285,7 +285,7 @@ pub fn snappy_block(body: &[u8]) {
 pub fn whisper_file(bytes: &[u8]) {
     let Ok(file) = whisper::File::parse(bytes) else { return };
     let (mut points, mut last_s) = (0, i64::MIN);
-    file.each(i64::MAX, |at_s, _| {
+    file.each(i64::MAX, |_, at_s, _| {
         assert!(at_s > last_s, "{at_s} comes after {last_s}");
         (points, last_s) = (points + 1, at_s);
     });

@@ -62,6 +62,14 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) tagged_names: Option<PathBuf>,
 
+    /// Only values of Whisper files from this time on: RFC 3339, or Unix seconds
+    #[arg(long, value_name = "TIME", value_parser = time_ms)]
+    pub(crate) start: Option<i64>,
+
+    /// Only values of Whisper files up to and including this time
+    #[arg(long, value_name = "TIME", value_parser = time_ms)]
+    pub(crate) end: Option<i64>,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -86,8 +86,9 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Target {
     table: Table,
+    tenant: TenantId,
     hasher: SeriesHasher,
-    scratch_dir: PathBuf,
+    data_dir: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -106,15 +107,28 @@ impl Target {
             note(format_args!("floodmark: there was no data directory at {data_dir}; a new one was created"));
         }
         let table = Table::open_or_create(&METRICS, place.location(runtime)?)?;
-        Ok(Self { table, hasher: SeriesHasher::new(seed), scratch_dir: place.data_dir })
+        let Place { tenant, data_dir, .. } = place;
+        Ok(Self { table, tenant, hasher: SeriesHasher::new(seed), data_dir })
     }
 
     pub(crate) const fn hasher(&self) -> &SeriesHasher {
         &self.hasher
     }
 
+    pub(crate) const fn table(&self) -> &Table {
+        &self.table
+    }
+
+    pub(crate) const fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
     pub(crate) fn scratch_dir(&self) -> &Path {
-        &self.scratch_dir
+        &self.data_dir
+    }
+
+    pub(crate) fn journal_dir(&self) -> PathBuf {
+        self.data_dir.join("journal")
     }
 
     fn floodmark(&self, source: &str) -> anyhow::Result<Option<u64>> {
@@ -128,14 +142,26 @@ impl Target {
 
     /// Commits the files of a source, if necessary in several commits. Returns `None` if another import has
     /// already committed the source.
+    ///
+    /// If the files depend on what the table had before, `variant` identifies them: an interrupted import goes on only if the
+    /// files are the same.
     pub(crate) fn commit(
         &self,
         source: &str,
         id: &str,
+        variant: Option<&str>,
         files: Vec<Finished>,
     ) -> anyhow::Result<Option<Committed>> {
         let mut lease = Leased::take(&self.table, id)?;
-        let blocks = self.stage(source, &files, &mut lease)?;
+        let blocks = match variant {
+            None => self.stage(source, &files, &mut lease)?,
+            Some(variant) => {
+                let mut blocks = self.stage(&format!("{source}-{variant}"), &files, &mut lease)?;
+                let after = self.floodmark(source)?;
+                blocks.push(StagedBlock { after, ..complete(source) });
+                blocks
+            }
+        };
         let bytes = files.iter().map(|f| f.summary.bytes).sum();
         let mut done = Committed { files: files.len(), bytes, version: self.table.version() };
         let mut is_done = false;
@@ -189,16 +215,15 @@ impl Target {
         }
         match blocks.last_mut() {
             Some(last) => last.upto = COMPLETE,
-            None => blocks.push(StagedBlock {
-                source: source.into(),
-                after: None,
-                upto: COMPLETE,
-                through: None,
-                files: Vec::new(),
-            }),
+            None => blocks.push(complete(source)),
         }
         Ok(blocks)
     }
+}
+
+/// A block without files, with which a source is complete.
+fn complete(source: &str) -> StagedBlock {
+    StagedBlock { source: source.into(), after: None, upto: COMPLETE, through: None, files: Vec::new() }
 }
 
 struct Leased {
@@ -259,7 +284,8 @@ mod tests {
         intake.series(&Labels::from_pairs(&[("__name__", "up")])).unwrap();
         intake.sample(86_400_000, 1.0).unwrap();
         let (files, _) = intake.finish().unwrap();
-        let target = Target { table: open(), hasher, scratch_dir: dir.path().into() };
+        let (table, tenant, data_dir) = (open(), TenantId::anonymous(), dir.path().into());
+        let target = Target { table, tenant, hasher, data_dir };
         let mut lease = Leased::take(&target.table, "x").unwrap();
         let blocks = target.stage("import/x", &files, &mut lease).unwrap();
         let left_behind = target.table.upload(files[0].summary.date, &FileStem::sealed(1), 1).unwrap();
@@ -273,5 +299,32 @@ mod tests {
         assert!(matches!(outcomes[..], [Outcome::Committed { .. }]), "{outcomes:?}");
         let live = target.table.files().unwrap().all()[0].path.clone();
         assert!(dir.path().join("t").join(live).exists());
+    }
+
+    /// What is left of an interrupted import is not mistaken for a part of other files.
+    #[test]
+    fn files_that_depend_on_the_table_are_committed_under_their_own_name() {
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), runtime().unwrap());
+        let url = format!("file://{}/t", dir.path().display());
+        let location = Location::open(&url, [], runtime.handle().clone()).unwrap();
+        let (hasher, tenant) = (SeriesHasher::new(1), TenantId::anonymous());
+        let table = Table::open_or_create(&METRICS, location).unwrap();
+        let target = Target { table, tenant, hasher: hasher.clone(), data_dir: dir.path().into() };
+        let files = |value| {
+            let mut intake = Intake::new(hasher.clone(), dir.path());
+            intake.series(&Labels::from_pairs(&[("__name__", "up")])).unwrap();
+            intake.sample(86_400_000, value).unwrap();
+            intake.finish().unwrap().0
+        };
+        // the first block of more was committed
+        let mut lease = Leased::take(&target.table, "x").unwrap();
+        let mut blocks = target.stage("import/x", &files(1.0), &mut lease).unwrap();
+        blocks[0].upto = 1;
+        target.table.commit(&blocks, 0).unwrap();
+        assert!(!target.has("import/x").unwrap());
+        assert!(target.commit("import/x", "x", Some("1"), files(2.0)).unwrap().is_some());
+        assert!(target.has("import/x").unwrap() && target.has("import/x-1").unwrap());
+        assert_eq!(target.table.files().unwrap().all().len(), 2);
+        assert!(target.commit("import/x", "x", Some("1"), files(2.0)).unwrap().is_none());
     }
 }

@@ -1,19 +1,34 @@
 //! Reads directories of Whisper files, carbon's `LOCAL_DATA_DIR`.
 //!
 //! A file's path below the directory is its name ([`crate::whisper_paths`]).
+//!
+//! ```text
+//!   files ──values, finest for each time──▶ history ──without what is finer already──▶ intake
+//!                                              ▲
+//!   journal, table ──times of samples──▶ stored┘
+//! ```
+//!
+//! A coarse value must not join finer samples in its slot: these may come from an earlier import of the same carbon, or from a relay
+//! that sends to both. Its time is that of the first of them, so it would replace this one, and count as much as each other.
+
+mod history;
+mod stored;
 
 use super::intake::{Intake, Tally};
 use super::progress::Progress;
+use super::target::Target;
 use crate::output::note;
 use crate::whisper_paths::TaggedNames;
 use anyhow::{Context, bail, ensure};
-use model::Labels;
+use history::History;
+use model::{Labels, TimeRange};
 use protocol::whisper::{FILE_BYTES_MAX, File};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use stdx::clock::{Clock, SystemClock};
+use stored::Stored;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// Limit on how deep directories are nested, so that a loop ends.
@@ -24,25 +39,36 @@ const FILES_MAX: usize = 10_000_000;
 
 /// The files of a directory, in the order of their series in tables.
 pub(super) struct Tree {
-    files: Vec<(Labels, PathBuf)>,
+    files: Vec<TreeFile>,
     bytes: u64,
     /// Counts what is not imported.
     left_out: Tally,
     names: TaggedNames,
     /// Later points are left out.
     now_s: i64,
+    /// Values at other times are left out.
+    range: TimeRange,
+}
+
+#[derive(Debug)]
+struct TreeFile {
+    labels: Labels,
+    path: PathBuf,
+    /// The step of the second archive. `None` if there is none, and before [`Tree::hash`] has read the file.
+    coarse_step_s: Option<u32>,
 }
 
 impl Tree {
     /// Finds the files at a path, which is a directory or a file.
     /// `names` is a list of names for files whose paths have only hashes.
-    pub(super) fn find(path: &Path, names: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn find(path: &Path, names: Option<&Path>, range: TimeRange) -> anyhow::Result<Self> {
+        ensure!(range.start_ms <= range.end_ms, "--end is before --start");
         let names = names.map(|list| {
             TaggedNames::read(list).with_context(|| format!("cannot read --tagged-names {}", list.display()))
         });
         let names = names.transpose()?.unwrap_or_default();
         let now_s = SystemClock.now_ms() / 1000;
-        let mut tree = Self { files: Vec::new(), bytes: 0, left_out: Tally::default(), names, now_s };
+        let mut tree = Self { files: Vec::new(), bytes: 0, left_out: Tally::default(), names, now_s, range };
         if path.is_dir() {
             tree.walk(path, &mut Vec::new())?;
         } else {
@@ -53,7 +79,7 @@ impl Tree {
             let reasons = tree.left_out.skipped.iter().map(|(why, count)| format!("{count} {why}"));
             bail!("nothing can be imported: {}", reasons.collect::<Vec<_>>().join("; "));
         }
-        tree.files.sort_by(|(a, _), (b, _)| a.as_ref().cmp_in_tables(b.as_ref()));
+        tree.files.sort_by(|a, b| a.labels.as_ref().cmp_in_tables(b.labels.as_ref()));
         Ok(tree)
     }
 
@@ -92,20 +118,24 @@ impl Tree {
         match self.names.labels(parents, stem) {
             Ok(labels) => {
                 self.bytes += fs::metadata(&path)?.len();
-                self.files.push((labels, path));
+                self.files.push(TreeFile { labels, path, coarse_step_s: None });
             }
             Err(reason) => self.left_out.skip(&format!("files: {reason}"), 1),
         }
         Ok(())
     }
 
-    /// Computes a hash of the names and contents of all files, and of which points are left out because they are after the present.
-    /// When some of them have become present, the files are another source: what an interrupted import has committed of the one
+    /// Computes a hash of the names and contents of all files, and of which points are left out for their times.
+    /// When some that were in the future have become present, the files are another source: what an interrupted import has committed of the one
     /// before is not a part of it.
-    pub(super) fn hash(&self, progress: &mut Progress) -> anyhow::Result<String> {
+    pub(super) fn hash(&mut self, progress: &mut Progress) -> anyhow::Result<String> {
         let (mut hasher, mut buffer, mut read) = (Xxh3Default::new(), vec![0; 1 << 20], 0);
         let mut content = Vec::new();
-        for (labels, path) in &self.files {
+        if self.range != TimeRange::ALL {
+            hasher.update(&self.range.start_ms.to_le_bytes());
+            hasher.update(&self.range.end_ms.to_le_bytes());
+        }
+        for TreeFile { labels, path, coarse_step_s } in &mut self.files {
             hasher.update(labels.as_bytes());
             let mut file = fs::File::open(path)?;
             content.clear();
@@ -123,6 +153,8 @@ impl Tree {
             // a file that is damaged or too large is an error later, or left out
             let is_whole = content.len() as u64 <= FILE_BYTES_MAX;
             let parsed = if is_whole { File::parse(&content).ok() } else { None };
+            let archives = parsed.as_ref().map(|file| file.header.archives.as_slice());
+            *coarse_step_s = archives.and_then(|archives| archives.get(1)).map(|archive| archive.step_s);
             let after = parsed.map_or(0, |file| file.points_after(self.now_s));
             if after > 0 {
                 hasher.update(&after.to_le_bytes()); // the number says which ones, because they are the latest
@@ -132,16 +164,21 @@ impl Tree {
         Ok(format!("{:032x}", hasher.digest128()))
     }
 
-    /// Reads the values of all files. Values after the present are left out.
+    /// Reads the values of all files, after [`Self::hash`]. Values after the present are left out, and coarse ones where the target
+    /// has finer samples. If there are such, returns a hash of them: what is imported depends on it.
     pub(super) fn read(
         self,
+        target: &Target,
         intake: &mut Intake,
         skip_damaged: bool,
         progress: &mut Progress,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Option<String>> {
         self.left_out.skipped.iter().for_each(|(why, count)| intake.tally.skip(why, *count));
-        let (now_s, mut bytes, mut done) = (self.now_s, Vec::new(), 0);
-        for (labels, path) in &self.files {
+        let (now_s, range, mut bytes, mut done) = (self.now_s, self.range, Vec::new(), 0);
+        progress.say("reading what is stored already");
+        let mut stored = Stored::open(target, &self.files, now_s)?;
+        let mut left_out = None;
+        for (place, TreeFile { labels, path, .. }) in self.files.iter().enumerate() {
             bytes.clear();
             let read = read_file(path, &mut bytes)
                 .and_then(|()| Ok(File::parse(&bytes)?))
@@ -157,17 +194,27 @@ impl Tree {
                 Err(error) => return Err(error),
             };
             intake.series(labels)?;
-            let mut taken = Ok(());
-            file.each(now_s, |at_s, value| {
-                if taken.is_ok() {
-                    taken = intake.sample(1000 * at_s, value);
+            let mut leave_out = |at_s: i64| {
+                let hasher = left_out.get_or_insert_with(Xxh3Default::new);
+                hasher.update(&(place as u64).to_le_bytes());
+                hasher.update(&at_s.to_le_bytes());
+            };
+            let times = stored.times(&self.files, place)?;
+            let mut history = History::new(intake, &file.header.archives, times, &mut leave_out);
+            let (mut taken, mut outside) = (Ok(()), 0);
+            file.each(now_s, |archive, at_s, value| {
+                if !range.contains(1000 * at_s) {
+                    outside += 1;
+                } else if taken.is_ok() {
+                    taken = history.push(archive, at_s, value);
                 }
             });
-            taken?;
+            taken.and_then(|()| history.finish())?;
+            intake.tally.skip("values before --start or after --end", outside);
             intake.tally.skip("points in the future", file.points_after(now_s));
             progress.at(0.2 + 0.8 * part(done, self.bytes), intake.tally.samples);
         }
-        Ok(())
+        Ok(left_out.map(|hasher| format!("{:032x}", hasher.digest128())))
     }
 }
 
@@ -196,7 +243,7 @@ mod tests {
         file.resize(header.file_bytes() as usize, 0);
         fs::write(dir.path().join("a.wsp"), &file).unwrap();
         fs::write(dir.path().join("damaged.wsp"), b"not whisper").unwrap();
-        let mut tree = Tree::find(dir.path(), None).unwrap();
+        let mut tree = Tree::find(dir.path(), None, TimeRange::ALL).unwrap();
         let mut id_at = |now_s| {
             tree.now_s = now_s;
             tree.hash(&mut Progress::new(String::new(), true)).unwrap()

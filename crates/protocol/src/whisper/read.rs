@@ -60,12 +60,13 @@ impl<'a> File<'a> {
         times.filter(|time_s| *time_s > now_s).count() as u64
     }
 
-    /// Calls `each` with the finest value of each time, in the order of time. This is what Whisper shows if the latest
-    /// point not after `now_s` was just written: values of an archive that the next finer archive no longer covers.
+    /// Calls `each` with the finest value of each time, in the order of time: the place of its archive in the header, its time,
+    /// and the value. This is what Whisper shows if the latest point not after `now_s` was just written: values of an archive
+    /// that the next finer archive no longer covers.
     ///
     /// A coarser value whose slot is in part covered by finer ones replaces these. A coarser value is also used where
     /// finer values are missing.
-    pub fn each(&self, now_s: i64, mut each: impl FnMut(i64, f64)) {
+    pub fn each(&self, now_s: i64, mut each: impl FnMut(usize, i64, f64)) {
         let Some(latest_s) = self.latest_s(now_s) else { return };
         let Some(coarsest) = self.archives.last() else { return };
         let walk = Walk { archives: &self.archives, latest_s };
@@ -86,12 +87,18 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Visits the values of a slot of an archive: its own, or those of finer archives. Returns false if there are none.
-    fn slot(&self, number: usize, at_s: i64, each: &mut impl FnMut(i64, f64)) -> bool {
+    fn slot(&self, number: usize, at_s: i64, each: &mut dyn FnMut(usize, i64, f64)) -> bool {
         let ring = &self.archives[number];
-        let own = || ring.value(at_s).filter(|_| at_s > self.oldest_s(number));
-        let Some(finer) = number.checked_sub(1) else { return emit(at_s, own(), each) };
+        let emit_own = |each: &mut dyn FnMut(usize, i64, f64)| {
+            let own = ring.value(at_s).filter(|_| at_s > self.oldest_s(number));
+            if let Some(value) = own {
+                each(number, at_s, value);
+            }
+            own.is_some()
+        };
+        let Some(finer) = number.checked_sub(1) else { return emit_own(each) };
         let is_older = at_s <= self.oldest_s(finer);
-        if is_older && emit(at_s, own(), each) {
+        if is_older && emit_own(each) {
             return true;
         }
         let (step_s, end_s) = (i64::from(self.archives[finer].archive.step_s), at_s + ring.step_s());
@@ -103,20 +110,13 @@ impl Walk<'_> {
                 any |= self.slot(finer, slot_s, each);
             }
         }
-        any || !is_older && emit(at_s, own(), each)
+        any || !is_older && emit_own(each)
     }
 
     /// An archive covers the times after this.
     fn oldest_s(&self, number: usize) -> i64 {
         self.latest_s - self.archives[number].archive.retention_s()
     }
-}
-
-fn emit(at_s: i64, value: Option<f64>, each: &mut impl FnMut(i64, f64)) -> bool {
-    if let Some(value) = value {
-        each(at_s, value);
-    }
-    value.is_some()
 }
 
 impl<'a> Ring<'a> {

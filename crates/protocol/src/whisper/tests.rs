@@ -19,7 +19,7 @@ fn header(archives: &[(u32, u32)]) -> Header {
 
 fn read(bytes: &[u8], now_s: i64) -> Vec<(i64, f64)> {
     let mut found = Vec::new();
-    File::parse(bytes).unwrap().each(now_s, |at_s, value| found.push((at_s, value)));
+    File::parse(bytes).unwrap().each(now_s, |_, at_s, value| found.push((at_s, value)));
     found
 }
 
@@ -138,7 +138,7 @@ proptest! {
         }
         crate::fuzz::whisper_file(&bytes);
         if let Ok(file) = File::parse(&bytes) {
-            file.each(i64::from(now_s), |_, _| {});
+            file.each(i64::from(now_s), |_, _, _| {});
         }
     }
 }
