@@ -8,7 +8,7 @@
 //! The walk goes down level by level. Each level on its way is a *frame*. At a node, it goes down if something below may
 //! be selected, and otherwise seeks what follows the node's last name.
 
-use crate::key::{AFTER, SEPARATOR, component_len, name_of, text_of};
+use crate::key::{AFTER, SEPARATOR, component_len, name_of, push_key, text_of};
 use crate::pattern::{Pattern, States};
 use crate::runs::Runs;
 use crate::steps::{SEEK_STEPS, Steps, Stopped};
@@ -37,11 +37,28 @@ struct Frame {
 pub fn find(
     runs: &Runs,
     pattern: &Pattern,
+    select: impl FnMut(Node<'_>) -> bool,
+    go_on: impl FnMut() -> bool,
+) -> Result<usize, Stopped> {
+    find_after(runs, pattern, None, select, go_on)
+}
+
+/// Like [`find`], but without the leaves up to `after`, a leaf that was found before. Branches on the way to what follows are selected
+/// again.
+pub fn find_after(
+    runs: &Runs,
+    pattern: &Pattern,
+    after: Option<&str>,
     mut select: impl FnMut(Node<'_>) -> bool,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<usize, Stopped> {
     let (mut cursor, mut steps) = (runs.cursor(), Steps::new(&mut go_on));
     let (mut prefix, mut name, mut visited) = (Vec::new(), Vec::new(), 0);
+    if let Some(after) = after {
+        push_key(after, &mut prefix);
+        prefix.push(SEPARATOR); // the smallest key that is greater
+        cursor.seek(&prefix);
+    }
     let mut frames = vec![Frame { prefix_len: 0, states: pattern.start(), next: 0 }];
     while let Some(frame) = frames.last_mut() {
         steps.take(SEEK_STEPS)?;

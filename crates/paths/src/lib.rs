@@ -24,7 +24,7 @@ mod runs;
 mod steps;
 
 pub use batch::Batch;
-pub use find::{Node, find};
+pub use find::{Node, find, find_after};
 pub use pattern::{Pattern, PatternError};
 pub use run::{Full, Run};
 pub use runs::{Merge, Runs};

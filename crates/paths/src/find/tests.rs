@@ -47,6 +47,23 @@ fn found(runs: &Runs, pattern: &Pattern) -> BTreeMap<String, (bool, bool)> {
     found
 }
 
+/// The leaves, found in several walks of at most `most` leaves.
+fn leaves_in_parts(runs: &Runs, pattern: &Pattern, most: usize) -> Vec<String> {
+    let mut leaves: Vec<String> = Vec::new();
+    loop {
+        let (mut part, after) = (Vec::new(), leaves.last().map(String::as_str));
+        let select = |node: Node<'_>| {
+            part.extend(node.is_leaf.then(|| node.path.to_owned()));
+            part.len() < most
+        };
+        find_after(runs, pattern, after, select, || true).unwrap();
+        if part.is_empty() {
+            return leaves;
+        }
+        leaves.append(&mut part);
+    }
+}
+
 fn word(rng: &mut Rng, letters: &[&str], most: u64) -> String {
     (0..rng.below(most + 1)).map(|_| letters[rng.below(letters.len() as u64) as usize]).collect()
 }
@@ -73,7 +90,13 @@ fn a_walk_finds_what_a_scan_of_all_names_finds() {
             };
             let text = (0..=rng.below(4)).map(|_| part(&mut rng)).collect::<Vec<_>>().join(".");
             let pattern = Pattern::parse(&text).unwrap();
-            assert_eq!(found(&runs, &pattern), expected(&names, &pattern), "{text:?} in {names:?}");
+            let found = found(&runs, &pattern);
+            assert_eq!(found, expected(&names, &pattern), "{text:?} in {names:?}");
+            let leaves: BTreeSet<_> =
+                found.into_iter().filter(|(_, (is_leaf, _))| *is_leaf).map(|(path, _)| path).collect();
+            let in_parts = leaves_in_parts(&runs, &pattern, 1 + rng.below(5) as usize);
+            assert_eq!(in_parts.len(), leaves.len(), "{text:?} in {names:?}: {in_parts:?}");
+            assert_eq!(BTreeSet::from_iter(in_parts), leaves, "{text:?} in {names:?}");
         }
     }
     assert_eq!(account.used_bytes(), 0);
