@@ -32,9 +32,11 @@ pub(crate) struct Json {
     short: Backwards,
 }
 
-/// Names data that the answer lacks, because it could not be read.
+/// Names data that the answer lacks.
 const WARNING: &str = "x-floodmark-warning";
 
+/// Limits on the warnings in the header, and on the length of each. Servers and proxies accept a few kilobytes of headers.
+const WARNINGS_MAX: usize = 2;
 const WARNING_CHARS_MAX: usize = 500;
 
 /// Each chunk is as long as all before it, within these limits.
@@ -84,16 +86,20 @@ impl Json {
         self.refused.is_some()
     }
 
-    /// Adds warnings to the header of the answer. Only the first is written out.
+    /// Adds warnings to the header of the answer. It has the first ones, and says how many others there are.
     pub(crate) fn warn(&mut self, warnings: &[String]) {
-        let Some(first) = warnings.first() else { return };
+        if warnings.is_empty() {
+            return;
+        }
         let printable = |c: char| if c.is_control() || !c.is_ascii() { ' ' } else { c };
-        let more = match warnings.len() {
-            1 => String::new(),
-            count => format!(" (and {} more)", count - 1),
+        let texts = warnings.iter().take(WARNINGS_MAX);
+        let texts: Vec<String> =
+            texts.map(|text| text.chars().take(WARNING_CHARS_MAX).map(printable).collect()).collect();
+        let more = match warnings.len() - texts.len() {
+            0 => String::new(),
+            count => format!(" (and {count} more)"),
         };
-        let text: String = first.chars().take(WARNING_CHARS_MAX).map(printable).collect();
-        self.warning = HeaderValue::try_from(format!("{text}{more}")).ok();
+        self.warning = HeaderValue::try_from(format!("{}{more}", texts.join("; "))).ok();
     }
 
     pub(crate) fn raw(&mut self, text: &str) {
@@ -435,6 +441,22 @@ mod tests {
             "[1,1795284000],[null,795284000],[-0.25,-204716000],[99.9,-1204716000],[1e9999,-2204716000],\
              [2.2250738585072014e-308,-3204716000],[-123456789.0123456,-4204716000]"
         );
+    }
+
+    #[test]
+    fn the_header_has_the_first_warnings() {
+        let check = |warnings: &[&str], expected: &str| {
+            let mut json = Json::new();
+            json.warn(&warnings.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+            let header = json.warning.as_ref().map_or("", |warning| warning.to_str().unwrap());
+            assert_eq!(header, expected);
+        };
+        check(&[], "");
+        check(&["one"], "one");
+        check(&["one\nline", "two"], "one line; two");
+        check(&["one", "two", "three", "four"], "one; two (and 2 more)");
+        let long = "x".repeat(WARNING_CHARS_MAX);
+        check(&[&format!("{long}yy"), "two"], &format!("{long}; two"));
     }
 
     #[test]
