@@ -65,7 +65,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     release(node, tenant).await?;
     reads.events.delete(tenant).await?;
     reads.queried.forget(tenant);
-    reads.paths.forget(tenant);
+    reads.paths.remove(tenant);
     node.writes().tenants.forget(tenant);
     dropped?;
     let of_streams = node.streams().delete(Scope::Tenant(tenant.clone())).await?;

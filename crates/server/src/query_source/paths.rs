@@ -7,39 +7,44 @@
 //! ```
 //!
 //! Until an index is ready, and if there is no memory for it, searches read all names instead ([`names`]). An index has
-//! every name that a search must find, and perhaps names whose samples were deleted since it was built. One that lacks names is kept
-//! until there is another, for those who would rather have most of them than none ([`silent`]).
+//! every name that a search must find, and perhaps names whose samples were deleted since it was built. After an import, the old index is
+//! kept until the new one is ready. Names may be missing in it, but silent metrics are found with it ([`silent`]).
 //!
 //! - [`globs`]: series whose names a glob matches
 //! - [`keeper`]: the thread that builds indexes, merges their runs, and drops those that are not used
 //! - [`ready`]: an index, and what it knows
 //! - [`silent`]: metrics without samples in the range of a query
+//! - [`tenant`]: the entry of a tenant
+//! - [`waiting`]: how many queries may wait for an index, and for how long
 
 mod globs;
 mod keeper;
 pub(super) mod names;
 mod ready;
 mod silent;
+mod tenant;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub(crate) use globs::GlobSource;
 pub(crate) use keeper::Keeper;
+pub(crate) use waiting::BuildWait;
 
 use crate::query_source::{Canceled, Context};
 use ::paths::Runs;
 use model::TenantId;
 use parking_lot::{Mutex, MutexGuard};
 use query::Interrupt;
-use ready::{Fresh, Ready, table_of};
+use ready::{Fresh, table_of};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
-use stdx::budget::{Account, Reservation};
+use std::time::Duration;
+use stdx::budget::Account;
 use stdx::telemetry::{Counter, Registry};
-use tokio::sync::Semaphore;
+use tenant::{State, TenantPaths};
+use waiting::Places;
 
 /// Memory of a tenant's entry, without the names.
 const TENANT_BYTES: usize = 1024;
@@ -52,31 +57,10 @@ pub(crate) struct PathIndexes {
     account: Account,
     tenants: Mutex<HashMap<TenantId, Arc<TenantPaths>>>,
     keeper: OnceLock<Thread>,
-    /// Places for queries that wait for an index. They keep threads of queries from other work.
-    waiting: Semaphore,
+    places: Places,
     /// Searches that read all names, because there was no index.
     scans: Counter,
     builds: Counter,
-}
-
-#[derive(Debug)]
-struct TenantPaths {
-    state: Mutex<State>,
-    /// The names of an index that lacks some, until there is another one.
-    stale: Mutex<Option<Runs>>,
-    /// When metrics were last searched, in seconds of the steady clock.
-    used_s: AtomicU32,
-    _memory: Reservation,
-}
-
-#[derive(Debug)]
-enum State {
-    /// An index should be built, but not before this time.
-    Wanted {
-        from_s: u32,
-    },
-    Building,
-    Ready(Box<Ready>),
 }
 
 /// The names of a tenant, and warnings about data that could not be read.
@@ -86,21 +70,32 @@ pub(crate) struct Snapshot {
     /// False if names may be missing besides those that could not be read.
     is_fresh: bool,
     pub(crate) left_out: Vec<String>,
+    /// Shared by all snapshots of a tenant: see [`TenantPaths::has_searches`].
+    _search: Arc<()>,
 }
 
 impl Snapshot {
     /// For a tenant without metrics.
     fn empty() -> Self {
-        Self { runs: Runs::default(), is_fresh: true, left_out: Vec::new() }
+        Self { runs: Runs::default(), is_fresh: true, left_out: Vec::new(), _search: Arc::default() }
     }
 }
 
+/// Whether a tenant has an entry.
+enum Entry {
+    Made,
+    /// The tenant has no data, so it needs no entry: anybody can invent its name.
+    NoData,
+    /// There is no memory for it, or it is not known whether the tenant has data.
+    Missing,
+}
+
 impl PathIndexes {
-    /// Half of `query_threads` may wait for indexes.
+    /// At most half of the query threads wait for indexes.
     pub(crate) fn new(account: Account, query_threads: usize, registry: &Registry) -> Self {
         Self {
             account,
-            waiting: Semaphore::new((query_threads / 2).max(1)),
+            places: Places::new(query_threads),
             tenants: Mutex::default(),
             keeper: OnceLock::new(),
             scans: registry.counter(
@@ -124,21 +119,32 @@ impl PathIndexes {
         self.tenants.lock().iter().map(|(tenant, paths)| (tenant.clone(), Arc::clone(paths))).collect()
     }
 
-    /// Drops the index of a tenant, because samples were deleted.
+    /// Drops the index of a tenant, because samples were deleted. The next search has it built again.
     pub(crate) fn forget(&self, tenant: &TenantId) {
+        if let Some(paths) = self.tenants.lock().get_mut(tenant) {
+            // another entry, so that an index that is being built is dropped
+            *paths = Arc::new(paths.emptied());
+        }
+    }
+
+    /// Drops all that is known of a tenant.
+    pub(crate) fn remove(&self, tenant: &TenantId) {
         self.tenants.lock().remove(tenant);
     }
 
-    /// The names of all metrics that were acknowledged before the call, for a search that otherwise reads all names. `None` if there is
-    /// no index; it is then built if there is memory for it.
+    /// The names of all metrics that were acknowledged before the call, for a search that otherwise reads all names. `None` if there is no
+    /// complete index. One is then built if there is memory for it.
     pub(crate) fn snapshot(
         &self,
         context: &Context,
         tenant: &TenantId,
         interrupt: &dyn Interrupt,
     ) -> Result<Option<Snapshot>, Canceled> {
-        self.enter(tenant);
-        let snapshot = self.of_known(context, tenant, interrupt)?.filter(|snapshot| snapshot.is_fresh);
+        let snapshot = match self.enter(context, tenant) {
+            Entry::Made => self.of_known(context, tenant, interrupt)?.filter(|snapshot| snapshot.is_fresh),
+            Entry::NoData => Some(Snapshot::empty()),
+            Entry::Missing => None,
+        };
         if snapshot.is_none() {
             self.scans.inc();
         }
@@ -153,18 +159,25 @@ impl PathIndexes {
         interrupt: &dyn Interrupt,
         wait: &BuildWait,
     ) -> Result<Option<Snapshot>, Canceled> {
-        self.enter(tenant);
+        match self.enter(context, tenant) {
+            Entry::Made => {}
+            Entry::NoData => return Ok(Some(Snapshot::empty())),
+            Entry::Missing => return Ok(None),
+        }
         let mut place = None;
         loop {
             let snapshot = self.of_known(context, tenant, interrupt)?;
-            if snapshot.is_some() || !self.is_coming(context, tenant) || wait.is_over(context) {
+            if snapshot.is_some()
+                || !self.is_coming(context, tenant)
+                || wait.is_over(context, self.places.wait_max)
+            {
                 return Ok(snapshot);
             }
             if interrupt.is_set() || !interrupt.may_wait() {
                 return Err(Canceled);
             }
             if place.is_none() {
-                place = self.waiting.try_acquire().ok();
+                place = self.places.take(tenant);
             }
             if place.is_none() {
                 return Ok(None); // the other threads are left to queries that need not wait
@@ -173,12 +186,13 @@ impl PathIndexes {
         }
     }
 
-    /// True if an index is being built, or will be as soon as the keeper is free.
+    /// True if waiting may help: the index is being built, or waits for the keeper, or will soon. The keeper may be busy with other tenants.
     fn is_coming(&self, context: &Context, tenant: &TenantId) -> bool {
+        let soon_s = context.steady_s().saturating_add(self.places.wait_max.as_secs() as u32);
         let paths = self.tenants.lock().get(tenant).map(Arc::clone);
         self.keeper.get().is_some()
             && paths.is_some_and(|paths| match &*paths.state.lock() {
-                State::Wanted { from_s } => *from_s <= context.steady_s(),
+                State::Wanted { from_s } => paths.build_from_s(*from_s) <= soon_s,
                 State::Building | State::Ready(_) => true,
             })
     }
@@ -192,10 +206,10 @@ impl PathIndexes {
     ) -> Result<Option<Snapshot>, Canceled> {
         let Some(paths) = self.tenants.lock().get(tenant).map(Arc::clone) else { return Ok(None) };
         let now_s = context.steady_s();
-        paths.used_s.store(now_s, Ordering::Relaxed);
+        paths.note_search(now_s);
         let is_ready = match &*lock(&paths.state, interrupt)? {
             State::Ready(_) => true,
-            State::Wanted { from_s } if *from_s <= now_s => {
+            State::Wanted { from_s } if paths.build_from_s(*from_s) <= now_s => {
                 self.wake();
                 false
             }
@@ -213,12 +227,15 @@ impl PathIndexes {
                 if ready.has_merges() {
                     self.wake();
                 }
-                Ok(Some(ready.snapshot()))
+                Ok(Some(paths.snapshot_of(ready)))
             }
             Fresh::Missing => {
-                paths.keep_stale(ready);
-                *state = State::Wanted { from_s: ready.again_from_s() };
+                paths.lose(&mut state);
                 Ok(paths.stale())
+            }
+            // those searches hold the memory of the index, and of runs that were merged since, but not for long
+            Fresh::Full if paths.has_searches() => {
+                Ok(Some(Snapshot { is_fresh: false, ..paths.snapshot_of(ready) }))
             }
             Fresh::Full => {
                 *state = State::Wanted { from_s: now_s + FULL_PAUSE_S }; // others need the memory
@@ -227,48 +244,31 @@ impl PathIndexes {
         }
     }
 
-    /// Makes an entry for the tenant, if there is memory for it.
-    fn enter(&self, tenant: &TenantId) {
-        let mut tenants = self.tenants.lock();
-        if !tenants.contains_key(tenant)
-            && let Ok(memory) = self.account.reserve((TENANT_BYTES + 2 * tenant.as_str().len()) as u64)
-        {
-            let state = Mutex::new(State::Wanted { from_s: 0 });
-            let (stale, used_s) = (Mutex::default(), AtomicU32::new(0));
-            let paths = TenantPaths { state, stale, used_s, _memory: memory };
-            tenants.insert(tenant.clone(), Arc::new(paths));
+    /// Makes an entry for the tenant.
+    fn enter(&self, context: &Context, tenant: &TenantId) -> Entry {
+        if self.tenants.lock().contains_key(tenant) {
+            return Entry::Made;
         }
+        // the list is not locked, because this may look for the table
+        if !context.has_data(tenant) {
+            match context.lake.existing(tenant) {
+                Ok(Some(_)) => {}
+                Ok(None) => return Entry::NoData,
+                Err(_) => return Entry::Missing,
+            }
+        }
+        let Ok(memory) = self.account.reserve((TENANT_BYTES + 2 * tenant.as_str().len()) as u64) else {
+            return Entry::Missing;
+        };
+        let paths = || Arc::new(TenantPaths::new(memory));
+        self.tenants.lock().entry(tenant.clone()).or_insert_with(paths);
+        Entry::Made
     }
 
     fn wake(&self) {
         if let Some(keeper) = self.keeper.get() {
             keeper.unpark();
         }
-    }
-}
-
-impl TenantPaths {
-    fn keep_stale(&self, ready: &Ready) {
-        *self.stale.lock() = Some(ready.runs().clone());
-    }
-
-    fn stale(&self) -> Option<Snapshot> {
-        let runs = self.stale.lock().clone();
-        runs.map(|runs| Snapshot { runs, is_fresh: false, left_out: Vec::new() })
-    }
-}
-
-/// A request waits for indexes for at most this time, however many targets it has.
-const BUILD_WAIT: Duration = Duration::from_secs(5);
-
-/// How long a request may still wait for an index.
-#[derive(Debug, Default)]
-pub(crate) struct BuildWait(OnceLock<Instant>);
-
-impl BuildWait {
-    fn is_over(&self, context: &Context) -> bool {
-        let now = context.clock.instant();
-        now.saturating_duration_since(*self.0.get_or_init(|| now)) >= BUILD_WAIT
     }
 }
 

@@ -21,6 +21,7 @@ use query::graphite::{LabelSource, Options, Series, Target, parse, render as eva
 use query::{Allowance, Interrupt, QueryError, QueryErrorKind};
 use request::RenderRequest;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Part of a query's memory that targets may take which functions build during the evaluation.
 const BUILT_TARGETS: u64 = 16;
@@ -76,7 +77,9 @@ fn series_of(
     targets: &[Target],
     options: &Options<'_>,
 ) -> Result<(Vec<Series>, Vec<String>), QueryError> {
-    let (mut tries, expired_before_ms, wait) = (0, expired(app, tenant), BuildWait::default());
+    let (mut tries, expired_before_ms) = (0, expired(app, tenant));
+    let timeout = Duration::from_millis(app.node.settings().query_timeout_ms);
+    let wait = BuildWait::of_request(turn.arrived() + timeout);
     loop {
         tries += 1;
         let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);

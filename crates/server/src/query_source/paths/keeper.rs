@@ -1,12 +1,15 @@
 //! The thread that keeps indexes: builds those that are wanted, merges runs, and drops what is not used.
 
-use super::ready::{Fresh, Unbuilt, open_table_of};
-use super::{FULL_PAUSE_S, PathIndexes, Ready, State, TenantPaths};
+use super::ready::{Fresh, REBUILD_S, Ready, Unbuilt, open_table_of};
+use super::tenant::{State, TenantPaths};
+use super::{FULL_PAUSE_S, PathIndexes, REBUILD_PART};
 use crate::limits::pacer::Traffic;
+use crate::partition::PartitionShared;
 use crate::query_source::{Canceled, Context};
 use ::paths::Runs;
 use model::TenantId;
 use query::Interrupt;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -19,11 +22,18 @@ const EVERY: Duration = Duration::from_secs(20);
 /// An index without searches for this long is dropped.
 const UNUSED_S: u32 = 6 * 3600;
 
-/// An index is built again after this time, so that it forgets names whose samples were deleted or have expired.
-const REBUILD_S: u32 = 3600;
-
 /// If names cannot be read, the index is tried again after this time.
 const UNREADABLE_PAUSE_S: u32 = 30;
+
+/// If there is no memory for an index while searches hold some, it is tried again after this time, or [`REBUILD_PART`] times the time that
+/// building took.
+const SEARCHES_PAUSE_S: u32 = 15;
+
+/// After a build of this time, the keeper looks for smaller ones.
+const LONG_BUILD: Duration = Duration::from_secs(1);
+
+/// A series in memory counts as much as this in a table.
+const SERIES_BYTES: u64 = 256;
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -59,7 +69,7 @@ impl Keeper {
         // like upkeep, the lowest priority of all threads
         let _ = rustix::process::nice(10);
         let _ = self.indexes().keeper.set(thread::current());
-        while !self.stopping.load(Ordering::Acquire) {
+        while !self.is_stopping() {
             self.visit_all();
             thread::park_timeout(EVERY);
         }
@@ -69,98 +79,158 @@ impl Keeper {
         &self.context.paths
     }
 
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Does all work that is due.
     pub(crate) fn visit_all(&self) {
         for (tenant, paths) in self.indexes().all() {
-            if self.stopping.load(Ordering::Relaxed) {
+            if self.is_stopping() {
                 return;
             }
             let now_s = self.context.steady_s();
-            if now_s.saturating_sub(paths.used_s.load(Ordering::Relaxed)) > UNUSED_S {
-                self.indexes().forget(&tenant);
-                continue;
+            match now_s.saturating_sub(paths.used_s()) > UNUSED_S {
+                true => self.indexes().remove(&tenant),
+                false => self.update(&tenant, &paths, now_s),
             }
-            self.visit(&tenant, &paths, now_s);
         }
+        let mut visited = HashSet::new();
+        while self.build_due(&mut visited) {}
     }
 
-    fn visit(&self, tenant: &TenantId, paths: &TenantPaths, now_s: u32) {
+    /// Updates an index, so that searches have little to add.
+    fn update(&self, tenant: &TenantId, paths: &TenantPaths, now_s: u32) {
         let table = open_table_of(&self.context, tenant);
-        {
-            let mut state = paths.state.lock();
-            match &mut *state {
-                State::Ready(ready) if now_s.saturating_sub(ready.built_s()) < REBUILD_S => {
-                    let (interrupt, account) = (&*self.interrupt, &self.indexes().account);
-                    match ready.refresh(&self.context, tenant, table, interrupt, account) {
-                        Ok(Fresh::Yes) => {
-                            drop(state);
-                            return self.merge(paths);
-                        }
-                        Ok(Fresh::Missing) => {
-                            paths.keep_stale(ready);
-                            if ready.again_from_s() > now_s {
-                                *state = State::Wanted { from_s: ready.again_from_s() };
-                                return;
-                            }
-                        }
-                        Ok(Fresh::Full) | Err(Canceled) => {}
-                    }
-                }
-                State::Wanted { from_s } if *from_s > now_s => return,
-                _ => {}
-            }
-            // an index that is only old is used until the new one is ready
-            if !matches!(&*state, State::Ready(ready) if now_s.saturating_sub(ready.built_s()) >= REBUILD_S) {
-                *state = State::Building;
-            }
+        let mut state = paths.state.lock();
+        let State::Ready(ready) = &mut *state else { return };
+        if ready.is_old(now_s) {
+            return;
         }
-        self.build(tenant, paths, now_s);
+        let (interrupt, account) = (&*self.interrupt, &self.indexes().account);
+        match ready.refresh(&self.context, tenant, table, interrupt, account) {
+            Ok(Fresh::Yes) => {
+                drop(state);
+                self.merge(paths);
+            }
+            Ok(Fresh::Missing) => paths.lose(&mut state),
+            // the next search decides what to do if there is no memory then
+            Ok(Fresh::Full) | Err(Canceled) => {}
+        }
     }
 
-    fn build(&self, tenant: &TenantId, paths: &TenantPaths, now_s: u32) {
-        let indexes = self.indexes();
-        let build = || Ready::build(&self.context, tenant, &self.interrupt, &indexes.account);
-        let stale_bytes = paths.stale.lock().as_ref().map_or(0, Runs::memory_bytes);
-        if stale_bytes > indexes.account.limit_bytes().saturating_sub(indexes.account.used_bytes()) {
-            *paths.stale.lock() = None; // there is no memory for both
+    /// Builds indexes that are due, the smallest first, so that no tenant waits for a much larger one. Adds their tenants to `visited`.
+    /// Returns false if no other is due.
+    fn build_due(&self, visited: &mut HashSet<TenantId>) -> bool {
+        let now_s = self.context.steady_s();
+        let mut due = self.indexes().all();
+        due.retain(|(tenant, paths)| paths.is_due(now_s) && !visited.contains(tenant));
+        due.sort_by_cached_key(|(tenant, _)| self.size_of(tenant));
+        let is_done = due.is_empty();
+        for (tenant, paths) in due {
+            if self.is_stopping() {
+                return false;
+            }
+            let took = self.build(&tenant, &paths);
+            visited.insert(tenant);
+            if took >= LONG_BUILD {
+                break; // smaller ones may be due by now
+            }
         }
-        let mut built = build();
-        let is_old = |paths: &TenantPaths| {
-            paths.stale.lock().is_some() || matches!(&*paths.state.lock(), State::Ready(_))
+        !is_done
+    }
+
+    /// Tells which of two tenants has more to read, without reading it.
+    fn size_of(&self, tenant: &TenantId) -> u64 {
+        let count = |partition: &PartitionShared| {
+            partition.head.read().tenant(tenant).map_or(0, head::TenantHead::series_count) as u64
         };
-        if matches!(built, Err(Unbuilt::Full(_))) && is_old(paths) {
-            *paths.state.lock() = State::Building; // there is no memory for both
-            *paths.stale.lock() = None;
+        let in_heads: u64 = self.context.partitions.iter().map(|partition| count(partition)).sum();
+        let table = self.context.lake.existing(tenant).ok().flatten();
+        (in_heads * SERIES_BYTES).saturating_add(table.map_or(0, |table| table.data_bytes()))
+    }
+
+    /// Builds an index. Returns how long it took.
+    fn build(&self, tenant: &TenantId, paths: &TenantPaths) -> Duration {
+        if !self.make_room(paths) {
+            return Duration::ZERO;
+        }
+        let (indexes, clock) = (self.indexes(), &self.context.clock);
+        let began = clock.instant();
+        let build = || Ready::build(&self.context, tenant, &self.interrupt, &indexes.account);
+        let mut built = build();
+        if matches!(built, Err(Unbuilt::Full(_))) && self.give_up_stale(paths) {
             built = build();
         }
-        let new = match built {
+        let took = clock.instant().saturating_duration_since(began);
+        paths.note_build(self.context.steady_s(), took);
+        match built {
             Ok(ready) => {
                 indexes.builds.inc();
                 let (names, bytes) = (ready.runs().len(), ready.runs().memory_bytes());
                 tracing::debug!(%tenant, names, bytes, "built the index of names");
-                State::Ready(Box::new(ready))
+                let mut state = paths.state.lock();
+                *paths.stale.lock() = None;
+                *state = State::Ready(Box::new(ready));
+                drop(state);
+                self.merge(paths);
             }
-            Err(Unbuilt::Canceled) => State::Wanted { from_s: 0 },
-            Err(Unbuilt::Full(why)) => {
+            Err(unbuilt) => self.put_off(tenant, paths, unbuilt, took),
+        }
+        took
+    }
+
+    /// Decides when an index is tried again.
+    fn put_off(&self, tenant: &TenantId, paths: &TenantPaths, unbuilt: Unbuilt, took: Duration) {
+        let pause_s = match unbuilt {
+            Unbuilt::Canceled => 0,
+            Unbuilt::Unreadable(error) => {
+                tracing::warn!(%tenant, %error, "cannot read the tenant's names to build an index of them");
+                UNREADABLE_PAUSE_S
+            }
+            Unbuilt::Full(_) if paths.has_old() => REBUILD_S,
+            // these searches hold memory, but not for long
+            Unbuilt::Full(_) if paths.has_searches() => {
+                let building_s = took.saturating_mul(REBUILD_PART).as_secs();
+                building_s.clamp(SEARCHES_PAUSE_S.into(), FULL_PAUSE_S.into()) as u32
+            }
+            Unbuilt::Full(why) => {
                 tracing::warn!(
                     %tenant, why,
                     "no memory for the index of names; Graphite's searches read all names, which takes longer (setting memory)"
                 );
-                State::Wanted { from_s: now_s + FULL_PAUSE_S }
-            }
-            Err(Unbuilt::Unreadable(error)) => {
-                tracing::warn!(%tenant, %error, "cannot read the tenant's names to build an index of them");
-                State::Wanted { from_s: now_s + UNREADABLE_PAUSE_S }
+                FULL_PAUSE_S
             }
         };
-        {
-            let mut state = paths.state.lock();
-            if matches!(new, State::Ready(_)) {
-                *paths.stale.lock() = None;
+        paths.postpone(self.context.steady_s().saturating_add(pause_s));
+    }
+
+    /// Makes room for an index, as far as an older one takes it. False if the older one is kept instead.
+    fn make_room(&self, paths: &TenantPaths) -> bool {
+        let account = &self.indexes().account;
+        let free_bytes = account.limit_bytes().saturating_sub(account.used_bytes());
+        match &mut *paths.state.lock() {
+            // an index that is only old is used until the new one is ready
+            State::Ready(old) => {
+                let has_room = old.runs().memory_bytes() <= free_bytes;
+                if !has_room {
+                    old.postpone(self.context.steady_s().saturating_add(REBUILD_S));
+                }
+                return has_room;
             }
-            *state = new;
+            state => *state = State::Building,
         }
-        self.merge(paths);
+        let stale_bytes = paths.stale.lock().as_ref().map_or(0, Runs::memory_bytes);
+        if stale_bytes > free_bytes {
+            self.give_up_stale(paths);
+        }
+        true
+    }
+
+    /// Drops an index in which names are missing, because there is no memory for two. False if there is none, or if dropping it would free
+    /// no memory, because searches use it.
+    fn give_up_stale(&self, paths: &TenantPaths) -> bool {
+        !paths.has_searches() && paths.stale.lock().take().is_some()
     }
 
     /// Merges runs, without holding the lock while they are merged.

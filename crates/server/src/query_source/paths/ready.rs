@@ -5,7 +5,6 @@
 //! misses nothing as long as no series was born and removed between two updates, and no other process, such as an import, has changed
 //! the table.
 
-use super::Snapshot;
 use super::names::in_tables;
 use super::{REBUILD_PART, REBUILD_PAUSE_S};
 use crate::query_source::{Canceled, Context, Turns};
@@ -21,6 +20,9 @@ use tables::delta::FilesMark;
 
 /// A search merges runs of up to this many names together, which takes a few milliseconds. The keeper merges longer ones.
 const SEARCH_MERGE_NAMES: usize = 32 << 10;
+
+/// An index is built again after this time, so that it forgets names whose samples were deleted or have expired.
+pub(super) const REBUILD_S: u32 = 3600;
 
 /// Bytes of names that are sorted at a time: this part of the account, between these bounds.
 const BATCH_PART: u64 = 32;
@@ -38,6 +40,8 @@ pub(super) struct Ready {
     updated_s: u32,
     built_s: u32,
     build_took_s: u32,
+    /// From this time on, the index is old.
+    old_from_s: u32,
     /// Warnings about data that could not be read.
     left_out: Vec<String>,
 }
@@ -99,6 +103,7 @@ impl Ready {
             updated_s: now_s,
             built_s: now_s,
             build_took_s: 0,
+            old_from_s: now_s.saturating_add(REBUILD_S),
             left_out: Vec::new(),
         };
         let mut adding = Adding::new(account, usize::MAX)?;
@@ -192,12 +197,17 @@ impl Ready {
         &self.runs
     }
 
-    pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot { runs: self.runs.clone(), is_fresh: true, left_out: self.left_out.clone() }
+    pub(super) fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
-    pub(super) const fn built_s(&self) -> u32 {
-        self.built_s
+    pub(super) const fn is_old(&self, now_s: u32) -> bool {
+        now_s >= self.old_from_s
+    }
+
+    /// The index is not built again before this time, unless names are missing.
+    pub(super) const fn postpone(&mut self, old_from_s: u32) {
+        self.old_from_s = old_from_s;
     }
 
     /// When the index may be built again if names are missing. Building takes a small part of the time, even while an import changes

@@ -134,7 +134,7 @@ fn indexes_find_what_scans_find() {
     let paths = &node.reads().paths;
     let mut all: BTreeSet<String> = BTreeSet::new();
     for round in 0..40 {
-        let new: Vec<_> = (0..rng.below(if round % 20 == 3 { 4_000 } else { 20 }))
+        let new: Vec<_> = (0..=rng.below(if round % 20 == 3 { 4_000 } else { 20 }))
             .map(|_| format!("x.{}.{}", rng.below(7), rng.below(100_000)))
             .collect();
         create(&node, &tenant, new.iter().cloned());
@@ -196,4 +196,89 @@ fn without_memory_for_an_index_all_names_are_read() {
     assert_eq!(paths.scans.get(), scans + 1);
     drop(taken);
     node.stop();
+}
+
+/// Anybody can invent the name of a tenant.
+#[test]
+fn tenants_without_data_take_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = runtime.block_on(node_with(dir.path(), |_| ()));
+    let paths = &node.reads().paths;
+    let before = (paths.account.used_bytes(), paths.scans.get());
+    for i in 0..100 {
+        let tenant = TenantId::parse(&format!("invented-{i}")).unwrap();
+        assert!(found(&node, &tenant, "**").is_empty());
+        assert_eq!(selected(&node, &tenant, 1 << 20, "a.*"), [BTreeSet::new(), BTreeSet::new()]);
+        assert_eq!(selected(&node, &tenant, 1 << 20, "a.b"), [BTreeSet::new(), BTreeSet::new()]);
+    }
+    assert_eq!((paths.account.used_bytes(), paths.scans.get()), before);
+    assert!(paths.all().is_empty());
+    node.stop();
+}
+
+/// An index that is only old is not given up for a new one that cannot be built.
+#[test]
+fn old_indexes_are_used_until_there_are_new_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = runtime.block_on(node_with(dir.path(), |_| ()));
+    let (keeper, tenant) =
+        (Keeper::new(Arc::clone(node.reads()), Arc::new(AtomicBool::new(false))), TenantId::anonymous());
+    create(&node, &tenant, (0..1_000).map(|i| format!("a.{i}")));
+    let paths = &node.reads().paths;
+    let age = || {
+        let entry = Arc::clone(&paths.tenants.lock()[&tenant]);
+        let mut state = entry.state.lock();
+        let State::Ready(ready) = &mut *state else { panic!("there is no index") };
+        ready.postpone(0);
+    };
+    found(&node, &tenant, "none");
+    keeper.visit_all();
+    let (builds, scans) = (paths.builds.get(), paths.scans.get());
+    let account = &paths.account;
+    let taken = account.reserve(account.limit_bytes() - account.used_bytes()).unwrap();
+    age();
+    keeper.visit_all();
+    assert_eq!(found(&node, &tenant, "a.*").len(), 1_000);
+    assert_eq!((paths.builds.get(), paths.scans.get()), (builds, scans), "the old one");
+    drop(taken);
+    age();
+    keeper.visit_all();
+    assert_eq!(found(&node, &tenant, "a.*").len(), 1_000);
+    assert_eq!(paths.scans.get(), scans);
+    assert!(paths.builds.get() > builds, "a new one");
+    node.stop();
+}
+
+/// The first index after a delete is built at once, and others after a pause, if building takes long.
+#[test]
+fn rebuilds_after_deletes_have_pauses() {
+    let account = Account::new("test", 1 << 20);
+    let first = TenantPaths::new(account.reserve(1024).unwrap());
+    let hour = Duration::from_secs(3600);
+    assert!(!first.is_due(10), "nobody has searched");
+    first.note_search(10);
+    assert!(first.is_due(10));
+    first.note_build(10, hour);
+    let second = first.emptied();
+    second.note_search(11);
+    assert!(second.is_due(11), "at once");
+    second.note_build(11 + 3600, hour);
+    let third = second.emptied();
+    third.note_search(4_000);
+    assert!(!third.is_due(4_000) && !third.is_due(3_610 + 36_000));
+    assert!(third.is_due(3_611 + 36_000));
+    third.note_build(50_000, Duration::from_millis(99));
+    let fourth = third.emptied();
+    fourth.note_search(50_000);
+    assert!(fourth.is_due(50_000), "the pause is a part of the time");
+    drop((first, second, third));
+    assert_eq!(account.used_bytes(), 1024);
+    assert!(!fourth.has_searches());
+    *fourth.stale.lock() = Some(Runs::default());
+    let snapshot = fourth.stale().unwrap();
+    assert!(fourth.has_searches());
+    drop(snapshot);
+    assert!(!fourth.has_searches());
 }

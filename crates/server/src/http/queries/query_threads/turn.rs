@@ -58,6 +58,11 @@ impl Turn {
         self.query.is_set()
     }
 
+    /// When the request arrived.
+    pub(crate) fn arrived(&self) -> Instant {
+        self.query.began
+    }
+
     pub(crate) fn usage(&self) -> &Usage {
         &self.query.usage
     }

@@ -93,7 +93,7 @@ async fn globs_select_metrics_without_samples_in_the_range() {
         let check = move || {
             let paths = &there.reads().paths;
             if forgets {
-                paths.forget(&TenantId::anonymous()); // as after a delete
+                paths.remove(&TenantId::anonymous()); // as after a start
             }
             // without memory, there is no index
             let free_bytes = paths.account.limit_bytes() - paths.account.used_bytes();
