@@ -81,7 +81,7 @@ pub type Variables = [(String, String)];
 /// Parses a target within the limits of a request.
 pub fn parse(text: &str, variables: &Variables, allowance: &mut Allowance) -> Result<Target, QueryError> {
     let ast = parse::target(text, allowance)?;
-    Ok(Target { root: bind::target(text, &ast, variables, allowance)? })
+    Ok(Target { root: bind::target(text, &ast, variables, false, allowance)? })
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +101,9 @@ pub struct Options<'a> {
     pub variables: &'a Variables,
     /// Maximum number of values held at once, at 16 bytes each.
     pub samples_max: u64,
+    /// Paths without samples in the range are left out if they would leave less than this of `samples_max` free, so that metrics which
+    /// ended long ago do not cause a query of others to fail. Functions that combine series, or compare them, get all of them nevertheless.
+    pub kept_free: u64,
     /// Memory that the source may take for the list of paths that a glob with wildcards matches. What the list takes is charged
     /// while the series of the glob are read.
     pub listed_bytes: u64,

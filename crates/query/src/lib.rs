@@ -30,6 +30,7 @@ pub use promql::{
     parse_selector_within, parse_within, range,
 };
 pub use source::{
-    Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError,
+    Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SelectGlob, SeriesSet, SeriesSource,
+    Silent, SourceError,
 };
 pub use usage::Usage;

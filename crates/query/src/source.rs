@@ -13,18 +13,33 @@ pub struct Select<'a> {
     pub range: TimeRange,
 }
 
+/// What becomes of series without samples in the range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silent {
+    /// They are series like all others.
+    Needed,
+    /// They are left out if they would leave less than this free, in values of 16 bytes.
+    KeepFree(u64),
+}
+
+/// A selection of the series whose metric name a glob matches.
+#[derive(Debug, Clone, Copy)]
+pub struct SelectGlob<'a> {
+    pub glob: &'a Glob,
+    pub range: TimeRange,
+    /// Storage may list the names to look them up, if the list takes at most this.
+    pub list_bytes_max: u64,
+    pub silent: Silent,
+}
+
 /// What a query needs from storage.
 pub trait SeriesSource: Sync {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError>;
 
-    /// Selects the series whose metric name a glob matches. Storage may list the names to look them up, if the list takes at most
-    /// `list_bytes_max`. Of the series without labels besides the name, it may also return those without samples in the range.
-    fn select_glob(
-        &self,
-        glob: &Glob,
-        range: TimeRange,
-        _list_bytes_max: u64,
-    ) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+    /// Selects the series whose metric name a glob matches. Of those without labels besides the name, storage may also return series
+    /// without samples in the range.
+    fn select_glob(&self, select: &SelectGlob<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let SelectGlob { glob, range, .. } = *select;
         self.select(&Select { matchers: &[Matcher::glob(METRIC_NAME, glob)], range })
     }
 

@@ -1,6 +1,6 @@
 //! Queries through Graphite's `/render`.
 
-use crate::harness::{Request, Server, now_ms};
+use crate::harness::{Options, Request, Server, now_ms};
 
 /// A node that has these lines.
 fn server_with(lines: &str) -> Server {
@@ -100,6 +100,42 @@ fn metrics_without_values_in_the_range_are_nulls() {
             assert!(counted.contains(&format!(r#""datapoints":[[2,{m0}],[2,{m1}]]"#)), "{counted}");
         }
     }
+}
+
+/// Metrics that have fallen silent do not cause a query of others to fail, whatever the order of the targets. Functions that combine series
+/// have all of them, or fail.
+#[test]
+fn silent_metrics_leave_memory_to_others() {
+    let until = now_ms() / 60_000 * 60 - 60;
+    let from = until - 1_000 * 60;
+    let dead = (0..8).map(|i| format!("dead.{i} 1 {}\n", from - 600));
+    let lines: String = dead.chain((0..2).map(|i| format!("live.{i} 1 {until}\n"))).collect();
+    // a metric takes about 520 samples of 16 bytes: 1,000 values, and its names
+    let server = Server::start(Options::default().config("query_samples = 6000"));
+    server.send(&Request::post("/api/v1/graphite", lines.into())).expect(204, &[]);
+    let ask = |targets: &str| {
+        let path = format!("/render?format=json&from={from}&until={until}&{targets}");
+        server.send(&Request::get(path))
+    };
+    let sorted = "target=sortByName(dead.*)";
+    for [one, other] in [["target=dead.*", "target=live.*"], ["target=dead.*", sorted]] {
+        for targets in [format!("{one}&{other}"), format!("{other}&{one}")] {
+            let answer = ask(&targets);
+            let wanted = if other == sorted { ["dead.0", "dead.7"] } else { ["live.0", "live.1"] };
+            answer.expect(200, &wanted);
+            let warning = answer.header("x-floodmark-warning").unwrap_or_default();
+            assert!(
+                warning.contains("left out") && warning.contains("query_samples"),
+                "{targets}: {warning}"
+            );
+        }
+    }
+    for (target, mention) in [("target=countSeries(dead.*)", "[8,"), (sorted, "dead.7")] {
+        let answer = ask(target);
+        answer.expect(200, &[mention]);
+        assert_eq!(answer.header("x-floodmark-warning"), None, "{target}");
+    }
+    ask("target=sortByName(group(dead.*,dead.*))").expect(422, &["metrics without values", "query_samples"]);
 }
 
 /// Dashboards set the variables of templates in the request.

@@ -51,6 +51,9 @@ pub(super) struct Leaf {
     /// The glob, tagged name or call as it is written.
     pub(super) text: Arc<str>,
     pub(super) pick: LeafPick,
+    /// True in arguments of functions that are not mappings. They may combine or compare the series, so results would be wrong without
+    /// those that have no samples in the range.
+    pub(super) needs_all: bool,
 }
 
 #[derive(Debug)]
@@ -111,13 +114,15 @@ impl std::fmt::Display for Value {
     }
 }
 
+/// `needs_all` is [`Leaf::needs_all`] for all of the target.
 pub(super) fn target(
     text: &str,
     ast: &Ast,
     variables: &Variables,
+    needs_all: bool,
     allowance: &mut Allowance,
 ) -> Result<Node, QueryError> {
-    let mut binder = Binder { allowance, overrides: variables };
+    let mut binder = Binder { allowance, overrides: variables, needs_all };
     let bound = binder.node(ast, &Values::default()).and_then(|node| match &node {
         Node::Call(invocation) if invocation.function.makes_lists() => {
             let name = invocation.function.name;
@@ -135,6 +140,8 @@ struct Binder<'a> {
     allowance: &'a mut Allowance,
     /// Values of the request, which replace those in the target.
     overrides: &'a Variables,
+    /// [`Leaf::needs_all`] of the leaves that are bound next.
+    needs_all: bool,
 }
 
 impl Binder<'_> {
@@ -164,7 +171,7 @@ impl Binder<'_> {
             true => LeafPick::Named(self.tagged_name(path)?),
             false => LeafPick::Paths(Glob::parse(path, self.allowance).map_err(|error| error.to_string())?),
         };
-        Ok(Node::Leaf(Leaf { text: path.into(), pick }))
+        Ok(Node::Leaf(Leaf { text: path.into(), pick, needs_all: self.needs_all }))
     }
 
     /// Matchers of the labels in a full tagged name: `name;k=v;k2=v2`.
@@ -201,13 +208,16 @@ impl Binder<'_> {
             return Err((argument.at, "expected a tag expression in quotes".into()));
         }
         let matchers = tag::parse_all(expressions, self.allowance).map_err(|message| (at, message))?;
-        Ok(Node::Leaf(Leaf { text: call.text.as_str().into(), pick: LeafPick::Tagged(matchers) }))
+        let (pick, needs_all) = (LeafPick::Tagged(matchers), self.needs_all);
+        Ok(Node::Leaf(Leaf { text: call.text.as_str().into(), pick, needs_all }))
     }
 
     fn call(&mut self, at: usize, call: &Call, values: &Values) -> Result<Node, Fault> {
         let function = functions::find(&call.name)
             .ok_or_else(|| (at, format!("there is no function {:?}", excerpt(&call.name))))?;
         let mut arguments = Vec::new();
+        let outer_needs_all = self.needs_all;
+        self.needs_all |= !function.is_mapping;
         for (number, argument) in call.positional.iter().enumerate() {
             let parameter = function.parameter_at(number).ok_or_else(|| {
                 (argument.at, format!("too many arguments of function {:?}", function.name))
@@ -224,6 +234,7 @@ impl Binder<'_> {
             })?;
             self.argument(function, parameter, argument, values, &mut arguments)?;
         }
+        self.needs_all = outer_needs_all;
         for (parameter, param) in function.params.iter().enumerate() {
             // no series at all, as a template variable of a dashboard without a value makes it, are an empty list
             let may_be_empty = param.is_multiple && param.kind == Type::SeriesList;

@@ -9,6 +9,7 @@ use super::{Options, Series, Tags, bind, name, parse};
 use crate::QueryError;
 use crate::matcher::Matcher;
 use crate::meter::Meter;
+use crate::source::Silent;
 use std::cell::Cell;
 
 pub(super) struct Evaluator<'a> {
@@ -132,7 +133,8 @@ impl<'a> Evaluator<'a> {
         // an equal part for each level, because the levels hold their trees at the same time
         let mut allowance = self.options.built.part(BUILT_DEPTH_MAX as u64);
         let ast = parse::target(text, &mut allowance)?;
-        let node = bind::target(text, &ast, self.options.variables, &mut allowance)?;
+        // what the function does with the series is not known here
+        let node = bind::target(text, &ast, self.options.variables, true, &mut allowance)?;
         self.depth.set(self.depth.get() + 1);
         let evaluated = self.each(&node, context, Order::ByName, sink);
         self.depth.set(self.depth.get() - 1);
@@ -165,7 +167,11 @@ impl<'a> Evaluator<'a> {
             }
         }
         let Context { from_s, until_s, now_s, .. } = *context;
-        let select = Select { pick, from_s, until_s, now_s, order, list_bytes_max };
+        let silent = match leaf.needs_all {
+            true => Silent::Needed,
+            false => Silent::KeepFree(self.options.kept_free),
+        };
+        let select = Select { pick, from_s, until_s, now_s, order, list_bytes_max, silent };
         let mut selection = self.source.select(&select)?;
         let mut names_bytes = selection.names_bytes();
         if list_bytes_max > 0 {

@@ -3,7 +3,7 @@
 use super::slots::{Schema, Slots};
 use super::source::{Pick, Select, Selection, Source, Stored};
 use super::tag::write_full_name;
-use crate::source::{Select as SelectLabels, SeriesSet, SeriesSource, SourceError};
+use crate::source::{Select as SelectLabels, SelectGlob, SeriesSet, SeriesSource, Silent, SourceError};
 use model::labels::METRIC_NAME;
 use model::{ErrorKind, LabelsRef, SeriesSamples, TimeRange};
 
@@ -61,8 +61,12 @@ impl Source for LabelSource<'_> {
         let end_s = select.until_s.saturating_add(after_s);
         let range = TimeRange::new(start_ms, end_s.saturating_mul(1000) - 1);
         let select_labels = |matchers| self.series.select(&SelectLabels { matchers, range });
+        let (list_bytes_max, mut silent) = (select.list_bytes_max, Silent::Needed);
         let (set, form) = match select.pick {
-            Pick::Paths(glob) => (self.series.select_glob(glob, range, select.list_bytes_max)?, Form::Path),
+            Pick::Paths(glob) => {
+                silent = select.silent;
+                (self.series.select_glob(&SelectGlob { glob, range, list_bytes_max, silent })?, Form::Path)
+            }
             Pick::Tagged(matchers) => (select_labels(matchers)?, Form::Tagged),
             Pick::Named(matchers) => (select_labels(matchers)?, Form::Labels(matchers.len())),
         };
@@ -78,14 +82,10 @@ impl Source for LabelSource<'_> {
             until_s,
             now_s,
             values_max: 0,
-            kept_free: None,
+            silent,
         }))
     }
 }
-
-/// Series without samples in the range leave this part of a query's memory free. Metrics that ended long ago must not cause a query of others
-/// to fail.
-const KEPT_FREE_PART: u64 = 2;
 
 /// Which of the series that have matching labels are selected.
 enum Form {
@@ -114,8 +114,7 @@ struct LabelSelection<'a> {
     until_s: i64,
     now_s: i64,
     values_max: u64,
-    /// How many values of 16 bytes series without samples leave free. `None` before the first of them.
-    kept_free: Option<u64>,
+    silent: Silent,
 }
 
 impl Selection for LabelSelection<'_> {
@@ -131,12 +130,12 @@ impl Selection for LabelSelection<'_> {
             let schema = self.schemas.schema_of(&stored.name);
             let Some(layout) = schema.layout(self.from_s, self.until_s, self.now_s) else { continue };
             let needed = samples.len() as u64 + layout.len() as u64 / 2;
-            if samples.is_empty() {
-                let kept_free = *self.kept_free.get_or_insert(self.values_max / KEPT_FREE_PART);
-                if needed > self.values_max.saturating_sub(kept_free) {
-                    self.set.leave_out_silent();
-                    continue;
-                }
+            if let Silent::KeepFree(kept_free) = self.silent
+                && samples.is_empty()
+                && needed > self.values_max.saturating_sub(kept_free)
+            {
+                self.set.leave_out_silent();
+                continue;
             }
             if needed > self.values_max {
                 let message = format!(

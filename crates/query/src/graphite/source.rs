@@ -2,7 +2,7 @@
 
 use super::Glob;
 use crate::matcher::Matcher;
-use crate::source::SourceError;
+use crate::source::{Silent, SourceError};
 
 /// What a target selects.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +34,8 @@ pub struct Select<'a> {
     pub order: Order,
     /// Memory that storage may take for the list of paths that a glob with wildcards matches.
     pub list_bytes_max: u64,
+    /// Of paths. Tagged series without samples in the range are series like all others.
+    pub silent: Silent,
 }
 
 /// What the evaluator needs from storage.

@@ -1,12 +1,12 @@
 //! A source in memory, for tests of functions.
 
-use super::{Glob, LabelSource, Options, Schema, Series, parse, render};
+use super::{LabelSource, Options, Schema, Series, parse, render};
 use crate::allowance::Allowance;
 use crate::memory_source::MemorySource;
-use crate::{Interrupt, QueryError, Select, SeriesSet, SeriesSource, SourceError};
+use crate::{Interrupt, QueryError, Select, SelectGlob, SeriesSet, SeriesSource, SourceError};
 use jiff::tz::TimeZone;
 use model::labels::METRIC_NAME;
-use model::{Labels, LabelsRef, Samples, SeriesSamples, TimeRange};
+use model::{Labels, LabelsRef, Samples, SeriesSamples};
 use std::sync::atomic::AtomicBool;
 
 /// No value.
@@ -21,6 +21,7 @@ pub(super) struct Store {
     pub(super) until_s: i64,
     pub(super) now_s: i64,
     pub(super) samples_max: u64,
+    pub(super) kept_free: u64,
     /// Maximum of `list_bytes`.
     pub(super) listed_bytes: u64,
     /// Memory of the list of paths that a glob with wildcards matches, and what each series adds to it.
@@ -45,6 +46,7 @@ impl Store {
             until_s,
             now_s: 1_000_000,
             samples_max: 100_000,
+            kept_free: 0,
             listed_bytes: 0,
             list_bytes: 0,
             growth_bytes: 0,
@@ -83,7 +85,16 @@ impl Store {
         target: &str,
         canceled: &dyn Interrupt,
     ) -> Result<Vec<Series>, QueryError> {
-        let target = parse(target, &[], &mut Allowance::new(self.targets_bytes))?;
+        self.try_render_all(&[target], canceled)
+    }
+
+    pub(super) fn try_render_all(
+        &self,
+        targets: &[&str],
+        canceled: &dyn Interrupt,
+    ) -> Result<Vec<Series>, QueryError> {
+        let parse = |target: &&str| parse(target, &[], &mut Allowance::new(self.targets_bytes));
+        let targets = targets.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         let options = Options {
             from_s: self.from_s,
             until_s: self.until_s,
@@ -93,13 +104,14 @@ impl Store {
             max_data_points: None,
             variables: &[],
             samples_max: self.samples_max,
+            kept_free: self.kept_free,
             listed_bytes: self.listed_bytes,
             built: &Allowance::new(self.targets_bytes),
             canceled,
             usage: None,
         };
         let schema = Schema::every(self.step_s);
-        render(&[target], &LabelSource::new(self as &dyn SeriesSource, &schema), &options)
+        render(&targets, &LabelSource::new(self as &dyn SeriesSource, &schema), &options)
     }
 
     pub(super) fn render(&self, target: &str) -> Vec<Series> {
@@ -136,14 +148,9 @@ impl SeriesSource for Store {
         self.source.select(select)
     }
 
-    fn select_glob(
-        &self,
-        glob: &Glob,
-        range: TimeRange,
-        list_bytes_max: u64,
-    ) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
-        let set = self.source.select_glob(glob, range, list_bytes_max)?;
-        let names_bytes = if self.list_bytes <= list_bytes_max { self.list_bytes } else { 0 };
+    fn select_glob(&self, select: &SelectGlob<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let set = self.source.select_glob(select)?;
+        let names_bytes = if self.list_bytes <= select.list_bytes_max { self.list_bytes } else { 0 };
         Ok(Box::new(Listed { set, names_bytes, growth_bytes: self.growth_bytes }))
     }
 }

@@ -1,4 +1,6 @@
 use super::test_store::{NONE, Store};
+use crate::QueryError;
+use std::sync::atomic::AtomicBool;
 
 #[test]
 fn series_flow_through_functions() {
@@ -53,4 +55,44 @@ fn names_that_match_wildcards_are_charged_as_far_as_they_are_listed() {
     check(&store, "a.?");
     store.growth_bytes = 8_000;
     store.check_error("a.?", "too many samples");
+}
+
+/// Whatever the order of the targets, paths without values leave half of the memory to others. If a function needs all of them, they are
+/// series like all others.
+#[test]
+fn paths_without_values_leave_memory_to_others() {
+    let mut store = Store::new();
+    let mut live = vec![NONE; 10];
+    live.resize(1_010, 1.0);
+    for i in 0..8 {
+        store = store.with(&format!("dead.{i}"), &[1.0]);
+    }
+    for i in 0..2 {
+        store = store.with(&format!("live.{i}"), &live);
+    }
+    // 1,000 slots: a silent series takes about 520 values of 16 bytes, and another one 1,500 while it is read
+    store = store.between(600, 60_600);
+    (store.samples_max, store.kept_free) = (6_000, 3_000);
+    let count = |store: &Store, targets: &[&str]| {
+        let all = store.try_render_all(targets, &AtomicBool::new(false)).unwrap();
+        let count = |kind: &str| all.iter().filter(|series| series.name.contains(kind)).count();
+        (count("dead"), count("live"))
+    };
+    for targets in [["dead.*", "live.*"], ["live.*", "dead.*"], ["scale(dead.*,2)", "live.*"]] {
+        let (dead, live) = count(&store, &targets);
+        assert!((1..8).contains(&dead) && live == 2, "{targets:?}: {dead}, {live}");
+    }
+    for kept_free in [3_000, u64::MAX] {
+        store.kept_free = kept_free;
+        for target in ["sortByName(dead.*)", "scale(limit(scale(dead.*,2),99),2)"] {
+            assert_eq!(count(&store, &[target]), (8, 0), "{target}");
+        }
+        for target in ["countSeries(dead.*)", "applyByNode(live.0,0,'countSeries(dead.*)')"] {
+            assert_eq!(store.render(target)[0].values[0], 8.0, "{target}");
+        }
+    }
+    assert_eq!(count(&store, &["dead.*", "live.*"]), (0, 2));
+    store.samples_max = 3_000;
+    let refused = store.try_render("sortByName(dead.*)");
+    assert!(matches!(refused, Err(QueryError::TooLarge | QueryError::Source(_))), "{refused:?}");
 }

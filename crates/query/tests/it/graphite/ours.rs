@@ -100,6 +100,7 @@ impl Floodmark {
             max_data_points: None,
             variables,
             samples_max: SAMPLES_MAX,
+            kept_free: SAMPLES_MAX / 2,
             listed_bytes: 0,
             built: &Allowance::new(1 << 20),
             canceled: &canceled,

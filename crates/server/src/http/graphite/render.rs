@@ -17,6 +17,7 @@ use crate::query_source::Source;
 use crate::query_source::paths::{BuildWait, GlobSource};
 use axum::extract::State;
 use axum::response::Response;
+use model::ErrorKind;
 use query::graphite::{LabelSource, Options, Series, Target, parse, render as evaluate};
 use query::{Allowance, Interrupt, QueryError, QueryErrorKind};
 use request::RenderRequest;
@@ -55,6 +56,7 @@ pub(super) async fn render(
             max_data_points: request.max_data_points,
             variables: &request.variables,
             samples_max,
+            kept_free: samples_max / 2,
             listed_bytes: GlobSource::listed_bytes(16 * samples_max),
             built: &Allowance::new(memory_bytes / BUILT_TARGETS).until(Arc::clone(turn) as _),
             canceled: &**turn,
@@ -68,8 +70,20 @@ pub(super) async fn render(
     Ok(respond(answer.await?, content_type))
 }
 
-/// Evaluates the targets. Starts again if samples were sealed meanwhile. Returns the series, and warnings about data
-/// that could not be read.
+/// The setting that limits the memory of a query.
+fn limit_of(app: &App, turn: &Turn, options: &Options<'_>) -> &'static str {
+    let settings = app.node.settings();
+    if turn.limits.samples <= options.samples_max {
+        "query_samples"
+    } else if turn.limits.memory_bytes < settings.budget.query_share_bytes(settings.query_concurrency) {
+        "query_memory"
+    } else {
+        "memory"
+    }
+}
+
+/// Evaluates the targets. Starts again if samples were sealed meanwhile, and without metrics that have no values in the range, if there is
+/// not enough memory with them. Returns the series, and warnings about data that could not be read or was left out.
 fn series_of(
     app: &App,
     turn: &Arc<Turn>,
@@ -80,12 +94,14 @@ fn series_of(
     let (mut tries, expired_before_ms) = (0, expired(app, tenant));
     let timeout = Duration::from_millis(app.node.settings().query_timeout_ms);
     let wait = BuildWait::of_request(turn.arrived() + timeout);
+    let mut options = *options;
     loop {
         tries += 1;
         let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);
         let stored =
             Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
-        let globs = GlobSource::new(&stored, reads, tenant, canceled, &wait);
+        let globs = GlobSource::new(&stored, reads, tenant, canceled, &wait)
+            .limited_by(limit_of(app, turn, &options));
         let rules = app.node.rules().current();
         let source = EventSource {
             series: LabelSource::new(&globs, &rules.schemas),
@@ -94,14 +110,28 @@ fn series_of(
             expired_before_ms,
             interrupt: options.canceled,
         };
-        match evaluate(targets, &source, options) {
+        match evaluate(targets, &source, &options) {
             Err(_) if stored.is_expired() && tries < TRIES_MAX => {}
-            answer => {
-                let mut left_out = stored.left_out();
-                left_out.extend(globs.left_out());
-                return Ok((answer?, left_out));
+            Err(error) if is_too_large(&error) && globs.has_optional() && options.kept_free < u64::MAX => {
+                options.kept_free = u64::MAX;
             }
+            Err(error) if is_too_large(&error) => {
+                return Err(match globs.needed() {
+                    Some(why) => QueryError::Execution(format!("{error}; {why}")),
+                    None => error,
+                });
+            }
+            // first what may make numbers wrong, because the header has only so many characters
+            answer => return Ok((answer?, globs.left_out().into_iter().chain(stored.left_out()).collect())),
         }
+    }
+}
+
+fn is_too_large(error: &QueryError) -> bool {
+    match error {
+        QueryError::TooLarge => true,
+        QueryError::Source(error) => error.kind == ErrorKind::TooLarge,
+        _ => false,
     }
 }
 

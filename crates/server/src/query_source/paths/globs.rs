@@ -1,15 +1,20 @@
 //! Selects the paths of a glob through the index of names.
 
-use super::silent::{Found, Names, WithSilent};
+use super::silent::listed::Listed;
+use super::silent::matching::Matching;
+use super::silent::{Names, WithSilent};
 use super::{BuildWait, Snapshot};
 use crate::query_source::{Canceled, Context, Source, canceled};
 use ::paths::{Pattern, Stopped, find};
 use model::labels::METRIC_NAME;
-use model::{TenantId, TimeRange};
+use model::{ErrorKind, TenantId};
 use query::graphite::Glob;
-use query::{Interrupt, Matcher, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError};
+use query::{
+    Interrupt, Matcher, Rolled, RolledSelect, Select, SelectGlob, SeriesSet, SeriesSource, Silent,
+    SourceError,
+};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// A list of more names takes as long to look up as testing all names.
 const NAMES_MAX: usize = 10_000;
@@ -34,8 +39,14 @@ pub(crate) struct GlobSource<'a> {
     pub(super) tenant: &'a TenantId,
     pub(super) interrupt: Arc<dyn Interrupt>,
     pub(super) wait: &'a BuildWait,
+    /// The setting that limits the memory of the query.
+    limit: &'static str,
     /// A [`Why`] if metrics without samples were left out, otherwise 0.
     left_out_silent: AtomicU8,
+    /// Whether memory was taken for metrics without samples that may be left out.
+    has_optional: AtomicBool,
+    /// Metrics without samples that may not be left out.
+    needed: AtomicU64,
 }
 
 /// Why metrics without samples in the range are left out. The largest of several reasons is shown.
@@ -55,7 +66,14 @@ impl<'a> GlobSource<'a> {
         interrupt: Arc<dyn Interrupt>,
         wait: &'a BuildWait,
     ) -> Self {
-        Self { source, context, tenant, interrupt, wait, left_out_silent: AtomicU8::new(0) }
+        let (left_out_silent, has_optional) = (AtomicU8::new(0), AtomicBool::new(false));
+        let (limit, needed) = ("query_memory", AtomicU64::new(0));
+        Self { source, context, tenant, interrupt, wait, limit, left_out_silent, has_optional, needed }
+    }
+
+    /// Names the setting that limits the memory of the query, for messages.
+    pub(crate) fn limited_by(self, limit: &'static str) -> Self {
+        Self { limit, ..self }
     }
 
     /// What a list may take of a query's memory, with its copies.
@@ -67,18 +85,56 @@ impl<'a> GlobSource<'a> {
     pub(crate) fn left_out(&self) -> Option<String> {
         const NO_INDEX: u8 = Why::NoIndex as u8;
         const NO_MEMORY: u8 = Why::NoMemory as u8;
-        let text = match self.left_out_silent.load(Ordering::Relaxed) {
-            NO_INDEX => {
+        match self.left_out_silent.load(Ordering::Relaxed) {
+            NO_INDEX => Some(
                 "metrics without values in the range may be missing, because the index of names is not complete: repeat the request \
                  later; if this persists, raise the setting memory"
+                    .to_owned(),
+            ),
+            NO_MEMORY => Some(format!(
+                "metrics without values in the range are left out, because they leave half of the query's memory to others: \
+                 select fewer metrics or a shorter range, or raise the setting {}",
+                self.limit
+            )),
+            _ => None,
+        }
+    }
+
+    /// True if the query may have been too large only because of metrics that can be left out.
+    pub(crate) fn has_optional(&self) -> bool {
+        self.has_optional.load(Ordering::Relaxed)
+    }
+
+    /// What to add to the error of a query that is too large, if metrics without samples are a reason.
+    pub(crate) fn needed(&self) -> Option<String> {
+        let count = self.needed.load(Ordering::Relaxed);
+        (count > 0).then(|| {
+            format!(
+                "{count} metrics without values in the range are among those that were read, because a function needs all of them: \
+                 select fewer metrics or a shorter range, or raise the setting {}",
+                self.limit
+            )
+        })
+    }
+
+    /// Notes that a metric without samples was returned, or that its name may take memory.
+    pub(super) fn note_memory(&self, silent: Silent, is_silent: bool) {
+        match silent {
+            Silent::KeepFree(_) => self.has_optional.store(true, Ordering::Relaxed),
+            Silent::Needed => {
+                self.needed.fetch_add(u64::from(is_silent), Ordering::Relaxed);
             }
-            NO_MEMORY => {
-                "metrics without values in the range are missing, because they would take more than half of the query's memory: \
-                 select fewer metrics or a shorter range, or raise the setting query_memory"
-            }
-            _ => return None,
-        };
-        Some(text.to_owned())
+        }
+    }
+
+    /// Error if metrics without samples in the range are needed, but there is no memory for the names.
+    pub(super) fn too_many_names(&self) -> SourceError {
+        let message = format!(
+            "a function needs all metrics, also those without values in the range, but the names take more than half of the memory that \
+             the query has left: select fewer metrics, or raise the setting {}",
+            self.limit
+        );
+        SourceError { kind: ErrorKind::TooLarge, message }
     }
 
     pub(super) fn leave_out_silent(&self, why: Why) {
@@ -94,9 +150,12 @@ impl<'a> GlobSource<'a> {
 
     /// The glob as a pattern of the index. `None` if the index has no such patterns.
     pub(super) fn pattern_of(glob: &Glob) -> Option<Pattern> {
-        // the two kinds of patterns differ in what a backslash means, and in a dot between brackets
+        // the two kinds of patterns differ in what a backslash means, in a dot between brackets, and in braces that stand for `**`
         let text = glob.text();
-        let is_same = !text.contains('\\') && text.split('.').count() == glob.segments().len();
+        let mut nodes = text.split('.').zip(glob.segments());
+        let is_same = !text.contains('\\')
+            && text.split('.').count() == glob.segments().len()
+            && nodes.all(|(node, segment)| (node == "**") == segment.is_any_depth());
         Pattern::parse(text).ok().filter(|_| is_same)
     }
 
@@ -128,13 +187,14 @@ impl<'a> GlobSource<'a> {
     fn select_listed(
         &self,
         matcher: Matcher,
-        range: TimeRange,
+        select: &SelectGlob<'_>,
     ) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
-        let context = self.context;
+        let (context, SelectGlob { range, silent, .. }) = (self.context, *select);
         let index = context.paths.of_known(context, self.tenant, &*self.interrupt);
         let index = index.map_err(|Canceled| canceled())?;
         let set = self.source.select(&Select { matchers: std::slice::from_ref(&matcher), range })?;
-        Ok(Box::new(WithSilent::new(self, set, range, index, Names::listed(matcher, false, 0))))
+        let names = Names::Listed(Listed::new(matcher, false, 0));
+        Ok(Box::new(WithSilent::new(self, set, range, silent, index, names)))
     }
 }
 
@@ -143,15 +203,11 @@ impl SeriesSource for GlobSource<'_> {
         self.source.select(select)
     }
 
-    fn select_glob(
-        &self,
-        glob: &Glob,
-        range: TimeRange,
-        list_bytes_max: u64,
-    ) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+    fn select_glob(&self, select: &SelectGlob<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let SelectGlob { glob, range, list_bytes_max, silent } = *select;
         let (matcher, context) = (Matcher::glob(METRIC_NAME, glob), self.context);
         if matcher.as_glob().is_none() {
-            return self.select_listed(matcher, range);
+            return self.select_listed(matcher, select);
         }
         let index = context.paths.awaited(context, self.tenant, &*self.interrupt, self.wait);
         let index = index.map_err(|Canceled| canceled())?;
@@ -165,14 +221,14 @@ impl SeriesSource for GlobSource<'_> {
         let (set, index, names) = match listed.map_err(|Canceled| canceled())?.flatten() {
             Some((paths, bytes)) => {
                 let matcher = Matcher::one_of(METRIC_NAME, paths);
-                (select(&matcher)?, None, Names::listed(matcher, true, bytes))
+                (select(&matcher)?, None, Names::Listed(Listed::new(matcher, true, bytes)))
             }
             None => {
-                let found = Found::new(index.is_some());
-                (select(&matcher)?, index, Names::Matching(glob.clone(), found))
+                let matching = Matching::new(glob.clone(), index.is_some());
+                (select(&matcher)?, index, Names::Matching(matching))
             }
         };
-        Ok(Box::new(WithSilent::new(self, set, range, index, names)))
+        Ok(Box::new(WithSilent::new(self, set, range, silent, index, names)))
     }
 
     fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {

@@ -5,8 +5,7 @@ use crate::refusal::Refusal;
 use crate::seal::tests::node_with;
 use ::paths::Pattern;
 use model::{Labels, SeriesKey, SeriesSamples, TimeRange};
-use query::SeriesSource;
-use query::Usage;
+use query::{SelectGlob, SeriesSource, Silent, Usage};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use stdx::rng::Rng;
@@ -43,7 +42,9 @@ fn selected(node: &crate::Node, tenant: &TenantId, list_bytes_max: u64, glob: &s
     let globs = GlobSource::new(&source, node.reads(), tenant, canceled, &wait);
     let glob = query::graphite::Glob::parse(glob, &mut query::Allowance::new(1 << 20)).unwrap();
     [&globs as &dyn SeriesSource, &source].map(|source| {
-        let mut set = source.select_glob(&glob, TimeRange::ALL, list_bytes_max).unwrap();
+        let select =
+            SelectGlob { glob: &glob, range: TimeRange::ALL, list_bytes_max, silent: Silent::Needed };
+        let mut set = source.select_glob(&select).unwrap();
         assert!(set.names_bytes() <= list_bytes_max);
         let (mut samples, mut names) = (SeriesSamples::default(), BTreeSet::new());
         while set.next(&mut samples).unwrap() {
@@ -100,8 +101,10 @@ fn lists_of_names_take_a_part_of_the_memory_of_a_query() {
     let glob = query::graphite::Glob::parse("servers.*", &mut query::Allowance::new(1 << 20)).unwrap();
     let wait = BuildWait::default();
     let globs = GlobSource::new(&source, node.reads(), &tenant, Arc::clone(&canceled), &wait);
-    let listed = |bytes_max: u64| {
-        let mut set = globs.select_glob(&glob, TimeRange::ALL, bytes_max).unwrap();
+    let listed = |list_bytes_max: u64| {
+        let select =
+            SelectGlob { glob: &glob, range: TimeRange::ALL, list_bytes_max, silent: Silent::Needed };
+        let mut set = globs.select_glob(&select).unwrap();
         let (bytes, mut samples) = (set.names_bytes(), SeriesSamples::default());
         assert_eq!(std::iter::from_fn(|| set.next(&mut samples).unwrap().then_some(())).count(), 1_000);
         bytes
@@ -196,6 +199,49 @@ fn without_memory_for_an_index_all_names_are_read() {
     assert_eq!(paths.scans.get(), scans + 1);
     drop(taken);
     node.stop();
+}
+
+/// Both kinds of patterns select the same names, or the glob has no pattern of the index.
+#[test]
+fn globs_mean_the_same_in_the_index() {
+    let mut rng = Rng::announced();
+    let names = |rng: &mut Rng| {
+        let node = |rng: &mut Rng| -> String {
+            (0..rng.below(3)).map(|_| ["a", "b", "*", "-"][rng.below(4) as usize]).collect()
+        };
+        (0..=rng.below(4)).map(|_| node(rng)).collect::<Vec<_>>().join(".")
+    };
+    let parts = [
+        "a", "b", "*", "**", "?", "[ab]", "[!a]", "[a-b]", "{a,b}", "{a*,b}", "{**}", "{*}", "{**,a}", "{",
+        "]",
+    ];
+    let fixed =
+        ["a.{**}", "a.*{*}", "{**,**}.a", "**.{**}", "a.{**,b}", "a.**", "a.**b", "**", "a.[.b]", "a\\b"];
+    let mut same = 0;
+    for round in 0..4_000 {
+        let text = match fixed.get(round) {
+            Some(fixed) => (*fixed).to_owned(),
+            None => {
+                let node = |rng: &mut Rng| -> String {
+                    (0..=rng.below(2)).map(|_| parts[rng.below(parts.len() as u64) as usize]).collect()
+                };
+                (0..=rng.below(3)).map(|_| node(&mut rng)).collect::<Vec<_>>().join(".")
+            }
+        };
+        let Ok(glob) = query::graphite::Glob::parse(&text, &mut query::Allowance::new(1 << 20)) else {
+            continue;
+        };
+        let Some(pattern) = GlobSource::pattern_of(&glob) else { continue };
+        same += 1;
+        for _ in 0..20 {
+            let name = names(&mut rng);
+            let mut is_selected = false;
+            let select = |_, is_leaf| is_selected |= is_leaf;
+            pattern.nodes_of(&name, &mut ::paths::Steps::new(&mut || true), select).unwrap();
+            assert_eq!(is_selected, glob.matches(&name), "{text:?} and {name:?}");
+        }
+    }
+    assert!(same > 1_000, "{same} of the globs have patterns");
 }
 
 /// Anybody can invent the name of a tenant.

@@ -3,9 +3,9 @@ use crate::query_source::Source;
 use crate::query_source::paths::{BuildWait, GlobSource};
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, stop, write_days, write_of};
-use model::{SeriesSamples, TenantId, TimeRange};
+use model::{ErrorKind, SeriesSamples, TenantId, TimeRange};
 use query::graphite::Glob;
-use query::{Interrupt, SeriesSource, SourceError};
+use query::{Interrupt, SelectGlob, SeriesSource, Silent, SourceError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,6 +24,7 @@ fn select(
     range: TimeRange,
     list_bytes_max: u64,
     samples_max: u64,
+    silent: Silent,
 ) -> Result<(Selected, bool), SourceError> {
     let (canceled, tenant): (Arc<dyn Interrupt>, _) =
         (Arc::new(AtomicBool::new(false)), TenantId::anonymous());
@@ -31,7 +32,7 @@ fn select(
     let wait = BuildWait::default();
     let globs = GlobSource::new(&source, node.reads(), &tenant, canceled, &wait);
     let glob = Glob::parse(glob, &mut query::Allowance::new(1 << 20)).unwrap();
-    let mut set = globs.select_glob(&glob, range, list_bytes_max)?;
+    let mut set = globs.select_glob(&SelectGlob { glob: &glob, range, list_bytes_max, silent })?;
     let (mut samples, mut selected, mut held_bytes) = (SeriesSamples::default(), Selected::new(), 0);
     loop {
         set.limit(samples_max);
@@ -98,7 +99,8 @@ async fn globs_select_metrics_without_samples_in_the_range() {
             // without memory, there is no index
             let free_bytes = paths.account.limit_bytes() - paths.account.used_bytes();
             let _taken = (!has_index).then(|| paths.account.reserve(free_bytes).unwrap());
-            let (selected, may_miss) = select(&there, glob, range, list_bytes_max, 100_000).unwrap();
+            let (selected, may_miss) =
+                select(&there, glob, range, list_bytes_max, 100_000, Silent::Needed).unwrap();
             if !may_miss {
                 assert_eq!(selected, expected, "{glob} {range:?}");
                 return 0;
@@ -125,6 +127,7 @@ async fn names_without_samples_take_memory_of_the_query() {
     let mut node = node_with(dir.path(), |_| ()).await;
     for i in 0..200 {
         write_days(&node, &format!("a.n{i:03}"), 20_000..20_001, &mut BTreeMap::new()).await;
+        write_days(&node, &format!("b.n{i:03}"), 20_001..20_002, &mut BTreeMap::new()).await;
     }
     flush(&node).await.unwrap();
     stop(node).await;
@@ -132,14 +135,25 @@ async fn names_without_samples_take_memory_of_the_query() {
     let there = node.clone();
     let check = move || {
         let later = TimeRange::new(20_001 * DAY_MS, 20_002 * DAY_MS);
-        let select =
-            |glob, list_bytes_max, samples_max| select(&there, glob, later, list_bytes_max, samples_max);
-        assert_eq!(select("a.*", 100, 2_000).unwrap(), (Selected::new(), true), "no memory for them");
-        for (glob, list_bytes_max, samples_max) in
-            [("a.*", 100, 6_000), ("a.*", 1 << 20, 1), ("a.n007", 0, 1)]
-        {
-            let (selected, may_miss) = select(glob, list_bytes_max, samples_max).unwrap();
-            assert_eq!((selected.len(), may_miss), (if glob == "a.*" { 200 } else { 1 }, false), "{glob}");
+        let select = |glob, list_bytes_max, samples_max, silent| {
+            let selected = select(&there, glob, later, list_bytes_max, samples_max, silent)?;
+            Ok::<_, SourceError>((selected.0.len(), selected.1))
+        };
+        // the names of those with samples have to be remembered, and some of the others are held at a time
+        let little = Silent::KeepFree(0);
+        for silent in [Silent::Needed, little, Silent::KeepFree(5_000)] {
+            assert_eq!(select("*.*", 100, 6_000, silent), Ok((400, false)), "{silent:?}");
+            assert_eq!(select("a.*", 100, 5_050, silent), Ok((200, false)), "{silent:?}");
+            assert_eq!(select("a.*", 1 << 20, 1, silent), Ok((200, false)), "{silent:?}");
+            assert_eq!(select("a.n007", 0, 1, silent), Ok((1, false)), "{silent:?}");
+        }
+        assert_eq!(select("*.*", 100, 100, little), Ok((200, true)), "no memory for the names");
+        assert_eq!(select("a.*", 100, 1, little), Ok((0, true)), "no memory for one of them");
+        assert_eq!(select("*.*", 100, 6_000, Silent::KeepFree(6_000)), Ok((200, true)), "nothing is free");
+        for (glob, samples_max) in [("*.*", 100), ("a.*", 1)] {
+            let error = select(glob, 100, samples_max, Silent::Needed).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::TooLarge);
+            assert!(error.message.contains("raise the setting query_memory"), "{error}");
         }
         assert!(there.reads().paths.builds.get() > 0);
     };
