@@ -186,8 +186,8 @@ struct Places {
     drained: u64,
 }
 
-/// Time until there is place for the requests inside, and for those refused in one second (they come back). If no place became
-/// free in the time `passed`, one for the last request may right now, so this grows with the time.
+/// Time until there is place for the requests inside, and for those refused in one second (they come back). If nothing became
+/// free in the time `passed`, the places that the last request asked for may become free right now. So the estimate grows with the time.
 fn time_to_drain(places: Places, passed: Duration) -> Duration {
     let Places { taken, asked, refused, drained } = places;
     if drained == 0 && taken == 0 {

@@ -167,7 +167,7 @@ impl Account {
         let share_bytes = whole.share_bytes(limit_bytes, taken_bytes, held_bytes.saturating_add(bytes));
         let taken = self.take_up_to(bytes, share_bytes, limit_bytes);
         if taken.is_err() {
-            whole.account.give_back(bytes);
+            whole.account.undo(bytes);
         }
         taken.map_err(|full| Exhausted { share_bytes: Some(share_bytes), ..full })
     }
@@ -212,6 +212,15 @@ impl Account {
                 limit_bytes,
                 share_bytes: None,
             }),
+        }
+    }
+
+    /// Takes back what a part has taken in vain. It does not count as given back.
+    fn undo(&self, bytes: u64) {
+        let before = self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        assert!(before >= bytes, "BUG: more bytes returned to account {:?} than were reserved", self.name());
+        if let Some(whole) = &self.0.whole {
+            whole.account.undo(bytes);
         }
     }
 
@@ -358,6 +367,7 @@ mod tests {
             }
         };
         assert_eq!((account.used_bytes(), refused.used_bytes, refused.is_for_good()), (800, 800, false));
+        assert_eq!(account.released_bytes(), 890, "what is refused was not given back");
         assert!(refused.to_string().contains("800 of 720 in use"), "{refused}");
         let other = modest.reserve(80).unwrap();
         limited.share(8, 50);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A coarse value must not join finer samples in its slot: these may come from an earlier import of the same carbon, or from a relay
-//! that sends to both. Its time is that of the first of them, so it would replace this one, and count as much as each other.
+//! that sends to both. It has the time of the slot's beginning. So it would replace a finer sample there, and count like one more finer sample.
 
 mod history;
 mod stored;
@@ -161,7 +161,16 @@ impl Tree {
             }
             progress.at(0.2 * part(read, self.bytes), 0);
         }
+        self.share_steps();
         Ok(format!("{:032x}", hasher.digest128()))
+    }
+
+    /// Several files may have one series, because a name may be a hash. Then the smallest step counts for all of them.
+    fn share_steps(&mut self) {
+        for files in self.files.chunk_by_mut(|a, b| a.labels == b.labels) {
+            let step_s = files.iter().filter_map(|file| file.coarse_step_s).min();
+            files.iter_mut().for_each(|file| file.coarse_step_s = step_s);
+        }
     }
 
     /// Reads the values of all files, after [`Self::hash`]. Values after the present are left out, and coarse ones where the target
@@ -214,6 +223,7 @@ impl Tree {
             intake.tally.skip("points in the future", file.points_after(now_s));
             progress.at(0.2 + 0.8 * part(done, self.bytes), intake.tally.samples);
         }
+        stored.finish()?;
         Ok(left_out.map(|hasher| format!("{:032x}", hasher.digest128())))
     }
 }

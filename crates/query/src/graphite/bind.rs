@@ -51,8 +51,7 @@ pub(super) struct Leaf {
     /// The glob, tagged name or call as it is written.
     pub(super) text: Arc<str>,
     pub(super) pick: LeafPick,
-    /// True in arguments of functions that are not mappings. They may combine or compare the series, so results would be wrong without
-    /// those that have no samples in the range.
+    /// True in arguments of functions that count series: results would be wrong without those that have no samples in the range.
     pub(super) needs_all: bool,
 }
 
@@ -217,7 +216,7 @@ impl Binder<'_> {
             .ok_or_else(|| (at, format!("there is no function {:?}", excerpt(&call.name))))?;
         let mut arguments = Vec::new();
         let outer_needs_all = self.needs_all;
-        self.needs_all |= !function.is_mapping;
+        self.needs_all |= function.counts_series;
         for (number, argument) in call.positional.iter().enumerate() {
             let parameter = function.parameter_at(number).ok_or_else(|| {
                 (argument.at, format!("too many arguments of function {:?}", function.name))

@@ -132,7 +132,7 @@ impl Selection for LabelSelection<'_> {
             let needed = samples.len() as u64 + layout.len() as u64 / 2;
             if let Silent::KeepFree(kept_free) = self.silent
                 && samples.is_empty()
-                && needed > self.values_max.saturating_sub(kept_free)
+                && needed + 1 > self.values_max.saturating_sub(kept_free)
             {
                 self.set.leave_out_silent();
                 continue;

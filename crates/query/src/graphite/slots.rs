@@ -6,7 +6,7 @@
 //! The import puts a *mark* before a coarse value without such a neighbour ([`mark_ms`]). A value that was consolidated from
 //! samples is never history: each coarser archive consolidates it again, as Whisper does.
 //!
-//! So two slots after a value decide about it, and one before. Samples of these are read, too ([`Layout::around_s`]), so that a
+//! So the slots before and after a value decide about it, besides its own. Samples of these are read, too ([`Layout::around_s`]), so that a
 //! value does not depend on the range of the query.
 
 use super::Aggregate;

@@ -233,15 +233,22 @@ impl PathIndexes {
                 paths.lose(&mut state);
                 Ok(paths.stale())
             }
-            // those searches hold the memory of the index, and of runs that were merged since, but not for long
+            // searches hold the memory of the index, so dropping it would free nothing yet
             Fresh::Full if paths.has_searches() => {
-                Ok(Some(Snapshot { is_fresh: false, ..paths.snapshot_of(ready) }))
+                paths.lose(&mut state);
+                *state = State::Wanted { from_s: now_s + FULL_PAUSE_S };
+                Ok(paths.stale())
             }
             Fresh::Full => {
                 *state = State::Wanted { from_s: now_s + FULL_PAUSE_S }; // others need the memory
                 Ok(None)
             }
         }
+    }
+
+    /// True if this is the tenant's entry, and no other has replaced it.
+    fn is_current(&self, tenant: &TenantId, paths: &TenantPaths) -> bool {
+        self.tenants.lock().get(tenant).is_some_and(|current| std::ptr::eq(Arc::as_ptr(current), paths))
     }
 
     /// Makes an entry for the tenant.

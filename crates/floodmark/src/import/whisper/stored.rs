@@ -3,7 +3,7 @@
 
 use super::TreeFile;
 use crate::import::target::Target;
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use journal::files::inspect;
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, Samples, SeriesRef, TimeRange, Values};
@@ -45,6 +45,22 @@ impl Stored {
         read_journal(target, files, &mut journal).context("cannot read the journal")?;
         let table = TableTimes::open(target, files, now_s).context("cannot read the table")?;
         Ok(Self { journal, table, times: Vec::new(), current: None })
+    }
+
+    /// Must be called after the last file, before anything is committed. Fails if samples of the table could not be read: values that
+    /// are finer may be among them.
+    pub(super) fn finish(&self) -> anyhow::Result<()> {
+        let Some(TableTimes { scan, .. }) = &self.table else { return Ok(()) };
+        ensure!(
+            !scan.has_lost_files(),
+            "files of the table were deleted while they were read: repeat the import"
+        );
+        match scan.warnings().next() {
+            None => Ok(()),
+            Some(warning) => bail!(
+                "{warning}; values that are finer than those of the import may be among what cannot be read"
+            ),
+        }
     }
 
     /// The times of samples of a file's series, in order, as [`add_time`] adds them. The files are asked for in their order.

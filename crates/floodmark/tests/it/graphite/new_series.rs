@@ -19,7 +19,9 @@ fn new_series_are_created_at_a_rate_that_can_be_changed() {
     let dir = tempfile::tempdir().unwrap();
     let overrides = dir.path().join("overrides.toml");
     std::fs::write(&overrides, "new_series_per_second = 5\nrate_burst = '1s'").unwrap();
-    let server = Server::start(options().config(&format!("overrides = '{}'", overrides.display())));
+    let options =
+        options().config(&format!("overrides = '{}'", overrides.display())).allow("has no settings");
+    let server = Server::start(options);
     let now_s = now_ms() / 1000;
     let known = connect(&server);
     (&known).write_all(lines("known", 0..5, 1, now_s - 60).as_bytes()).unwrap();

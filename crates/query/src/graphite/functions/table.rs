@@ -23,6 +23,8 @@ pub struct Function {
     /// series may come in any order, as long as the order of the result does not matter.
     pub(in crate::graphite) is_mapping: bool,
     pub(in crate::graphite) makes_lists: bool,
+    /// True if the function counts series, so that its result is wrong without those that have no samples in the range.
+    pub(in crate::graphite) counts_series: bool,
     pub(in crate::graphite) run: Run,
 }
 
@@ -34,8 +36,18 @@ impl Function {
         params: &'static [Param],
         run: Run,
     ) -> Self {
-        let (aliases, is_aggregator, is_mapping, makes_lists) = (&[] as &[_], false, false, false);
-        Self { name, aliases, group, description, params, is_aggregator, is_mapping, makes_lists, run }
+        Self {
+            name,
+            aliases: &[],
+            group,
+            description,
+            params,
+            is_aggregator: false,
+            is_mapping: false,
+            makes_lists: false,
+            counts_series: false,
+            run,
+        }
     }
 
     pub(in crate::graphite) const fn aliases(self, aliases: &'static [&'static str]) -> Self {
@@ -50,6 +62,11 @@ impl Function {
     /// Declares that each series of the argument makes at most one series of the result, and depends on no other.
     pub(in crate::graphite) const fn mapping(self) -> Self {
         Self { is_mapping: true, ..self }
+    }
+
+    /// Declares that the function counts series.
+    pub(in crate::graphite) const fn counting(self) -> Self {
+        Self { counts_series: true, ..self }
     }
 
     /// Declares that the function returns lists of series, which only `reduceSeries` takes.

@@ -234,6 +234,7 @@ impl Creation {
                     }
                     self.metrics.created_points.add(samples);
                     if self.has_ended() {
+                        chunk.lost();
                         return was_refused; // its points are counted as dropped already
                     }
                     *points = points.saturating_sub(samples);

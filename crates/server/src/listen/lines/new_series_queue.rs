@@ -40,7 +40,7 @@ use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::sync::Notify;
 
 /// Limit on the series of a chunk. The series of a chunk are created together.
-pub(super) const CHUNK_SERIES_MAX: usize = 16_384;
+pub(super) const CHUNK_SERIES_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct NewSeriesQueue {

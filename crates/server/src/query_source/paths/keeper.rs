@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(20);
 /// An index without searches for this long is dropped.
 const UNUSED_S: u32 = 6 * 3600;
 
-/// If names cannot be read, the index is tried again after this time.
+/// If names cannot be read, the index is tried again after this time, or after [`REBUILD_PART`] times the time that building took.
 const UNREADABLE_PAUSE_S: u32 = 30;
 
 /// If there is no memory for an index while searches hold some, it is tried again after this time, or [`REBUILD_PART`] times the time that
@@ -131,6 +131,9 @@ impl Keeper {
             if self.is_stopping() {
                 return false;
             }
+            if !self.indexes().is_current(&tenant, &paths) {
+                continue; // replaced after a delete
+            }
             let took = self.build(&tenant, &paths);
             visited.insert(tenant);
             if took >= LONG_BUILD {
@@ -163,7 +166,9 @@ impl Keeper {
             built = build();
         }
         let took = clock.instant().saturating_duration_since(began);
-        paths.note_build(self.context.steady_s(), took);
+        if indexes.is_current(tenant, paths) {
+            paths.note_build(self.context.steady_s(), took);
+        }
         match built {
             Ok(ready) => {
                 indexes.builds.inc();
@@ -186,14 +191,11 @@ impl Keeper {
             Unbuilt::Canceled => 0,
             Unbuilt::Unreadable(error) => {
                 tracing::warn!(%tenant, %error, "cannot read the tenant's names to build an index of them");
-                UNREADABLE_PAUSE_S
+                Self::pause_s(took, UNREADABLE_PAUSE_S)
             }
             Unbuilt::Full(_) if paths.has_old() => REBUILD_S,
             // these searches hold memory, but not for long
-            Unbuilt::Full(_) if paths.has_searches() => {
-                let building_s = took.saturating_mul(REBUILD_PART).as_secs();
-                building_s.clamp(SEARCHES_PAUSE_S.into(), FULL_PAUSE_S.into()) as u32
-            }
+            Unbuilt::Full(_) if paths.has_searches() => Self::pause_s(took, SEARCHES_PAUSE_S),
             Unbuilt::Full(why) => {
                 tracing::warn!(
                     %tenant, why,
@@ -203,6 +205,11 @@ impl Keeper {
             }
         };
         paths.postpone(self.context.steady_s().saturating_add(pause_s));
+    }
+
+    /// Pause after a build in vain, so that such builds take a small part of the keeper's time.
+    fn pause_s(took: Duration, least_s: u32) -> u32 {
+        took.saturating_mul(REBUILD_PART).as_secs().clamp(least_s.into(), REBUILD_S.into()) as u32
     }
 
     /// Makes room for an index, as far as an older one takes it. False if the older one is kept instead.
@@ -221,16 +228,17 @@ impl Keeper {
             state => *state = State::Building,
         }
         let stale_bytes = paths.stale.lock().as_ref().map_or(0, Runs::memory_bytes);
-        if stale_bytes > free_bytes {
-            self.give_up_stale(paths);
+        let has_room = stale_bytes <= free_bytes || self.give_up_stale(paths);
+        if !has_room {
+            paths.postpone(self.context.steady_s().saturating_add(SEARCHES_PAUSE_S));
         }
-        true
+        has_room
     }
 
-    /// Drops an index in which names are missing, because there is no memory for two. False if there is none, or if dropping it would free
-    /// no memory, because searches use it.
+    /// Drops an index in which names are missing, because there is no memory for two. False if there is none, or if searches hold its
+    /// memory until they end.
     fn give_up_stale(&self, paths: &TenantPaths) -> bool {
-        !paths.has_searches() && paths.stale.lock().take().is_some()
+        paths.stale.lock().take().is_some() && !paths.has_searches()
     }
 
     /// Merges runs, without holding the lock while they are merged.

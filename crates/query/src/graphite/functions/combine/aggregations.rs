@@ -63,7 +63,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
         &[Param::optional("seriesLists", Type::SeriesList).multiple()],
         count,
     )
-    .aggregator(),
+    .aggregator()
+    .counting(),
     Function::new(
         "percentileOfSeries",
         Group::Combine,
