@@ -16,8 +16,9 @@ pub enum Wait {
     CreatingRequests,
     /// The tenant has used up its limit or share of requests that create series: some of its own must end.
     OwnCreatingRequests,
-    /// An account of the memory budget is full: some of its bytes must be given back.
-    Memory { account: &'static str, asked_bytes: u64 },
+    /// An account of the memory budget is full: some of its bytes must be given back. The account has a number, and the bytes are
+    /// counted in KiB, because refusals have to be small.
+    Memory { account: u8, asked_kib: u32 },
     /// The journal is being replayed.
     Replay,
     /// Sealing must make room in the head.

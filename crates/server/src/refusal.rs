@@ -1,5 +1,6 @@
 //! Why a request is refused, independent of its protocol.
 
+use crate::limits::memory_drains;
 use admission::retry::Wait;
 use admission::{RETRY_AFTER, WriteRefusal};
 use model::ErrorKind;
@@ -202,8 +203,13 @@ impl From<Exhausted> for Refusal {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),
         };
-        let (account, asked_bytes) = (full.account, full.asked_bytes);
-        let retry_after = refusal.retry_after.map(|_| Wait::Memory { account, asked_bytes });
+        let retry_after = refusal.retry_after.map(|wait| match memory_drains::number_of(full.account) {
+            Some(account) => {
+                let asked_kib = u32::try_from(full.asked_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+                Wait::Memory { account, asked_kib }
+            }
+            None => wait,
+        });
         Self { is_of_tenant: full.share_bytes.is_some(), retry_after, ..refusal }
     }
 }

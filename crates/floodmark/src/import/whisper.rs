@@ -223,7 +223,7 @@ impl Tree {
             intake.tally.skip("points in the future", file.points_after(now_s));
             progress.at(0.2 + 0.8 * part(done, self.bytes), intake.tally.samples);
         }
-        stored.finish()?;
+        stored.finish(skip_damaged)?;
         Ok(left_out.map(|hasher| format!("{:032x}", hasher.digest128())))
     }
 }

@@ -133,8 +133,8 @@ impl<'a> Evaluator<'a> {
         // an equal part for each level, because the levels hold their trees at the same time
         let mut allowance = self.options.built.part(BUILT_DEPTH_MAX as u64);
         let ast = parse::target(text, &mut allowance)?;
-        // what the function does with the series is not known here
-        let node = bind::target(text, &ast, self.options.variables, true, &mut allowance)?;
+        // if the function that builds the target is an argument of one that counts, this is not known here
+        let node = bind::target(text, &ast, self.options.variables, false, &mut allowance)?;
         self.depth.set(self.depth.get() + 1);
         let evaluated = self.each(&node, context, Order::ByName, sink);
         self.depth.set(self.depth.get() - 1);

@@ -6,22 +6,30 @@ use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 use stdx::budget::Account;
 
-/// An estimate for each whole account from which requests take memory. A tenant's part of an account waits for the whole one: its
-/// share grows with what is free there.
+/// The accounts from which requests take memory, and to which others give it back before long. Their places are their numbers.
+const ACCOUNTS: [&str; 7] =
+    ["inflight", "grpc", "answers", "records", "record_ids", "stream_names", "loading"];
+
+/// Returns `None` for accounts that are not measured.
+pub(crate) fn number_of(account: &str) -> Option<u8> {
+    ACCOUNTS.iter().zip(0..).find(|(name, _)| **name == account).map(|(_, number)| number)
+}
+
+/// An estimate for each account. A tenant's part of an account waits for the whole one: its share grows with what is free there.
 #[derive(Debug)]
-pub(crate) struct MemoryDrains(Vec<(Account, Mutex<Drain>)>);
+pub(crate) struct MemoryDrains([(Account, Mutex<Drain>); ACCOUNTS.len()]);
 
 impl MemoryDrains {
-    pub(crate) fn new(accounts: impl IntoIterator<Item = Account>) -> Self {
-        Self(accounts.into_iter().map(|account| (account, Mutex::default())).collect())
+    /// `accounts` are those of [`ACCOUNTS`], in their order.
+    pub(crate) fn new(accounts: [Account; ACCOUNTS.len()]) -> Self {
+        assert_eq!(accounts.each_ref().map(Account::name), ACCOUNTS, "BUG: accounts in another order");
+        Self(accounts.map(|account| (account, Mutex::default())))
     }
 
     /// Returns when a request may find memory for which `asked_bytes` of the account are refused now. Call this once for each
-    /// refusal. Accounts that are not known get the default.
-    pub(crate) fn refused(&self, account: &str, asked_bytes: u64, now: Instant) -> Duration {
-        let Some((account, drain)) = self.0.iter().find(|(known, _)| known.name() == account) else {
-            return RETRY_AFTER;
-        };
+    /// refusal.
+    pub(crate) fn refused(&self, account: u8, asked_bytes: u64, now: Instant) -> Duration {
+        let Some((account, drain)) = self.0.get(usize::from(account)) else { return RETRY_AFTER };
         drain.lock().refused(asked_bytes, account.used_bytes(), account.released_bytes(), now)
     }
 }
@@ -33,19 +41,20 @@ mod tests {
     /// Requests of 10 bytes fill an account of 1,000, and five a second end.
     #[test]
     fn a_sender_waits_until_an_account_has_emptied() {
-        let account = Account::new("inflight", 1_000);
+        let accounts = ACCOUNTS.map(|name| Account::new(name, 1_000));
+        let account = accounts[0].clone();
         let mut inside: Vec<_> = (0..100).map(|_| account.reserve(10).unwrap()).collect();
-        let drains = MemoryDrains::new([Account::new("grpc", 1), account.clone()]);
+        let drains = MemoryDrains::new(accounts);
         let mut now = Instant::now();
         let mut waits = Vec::new();
         for _ in 0..20 {
             assert!(account.reserve(10).is_err());
-            waits.push(drains.refused("inflight", 10, now).as_secs());
+            waits.push(drains.refused(number_of("inflight").unwrap(), 10, now).as_secs());
             now += Duration::from_millis(200);
             inside.pop();
             inside.push(account.reserve(10).unwrap());
         }
         assert_eq!((waits[0], waits[19]), (3, 21), "100 inside and 5 returning, at 5 a second");
-        assert_eq!(drains.refused("other", 10, now), RETRY_AFTER);
+        assert_eq!(number_of("flush"), None);
     }
 }

@@ -303,7 +303,15 @@ impl Assembly {
             grpc: self.grpc.clone(),
             unwritten: self.unwritten.clone(),
             decoders,
-            memory_drains: MemoryDrains::new(self.accounts_of_requests()),
+            memory_drains: MemoryDrains::new([
+                self.inflight.clone(),
+                self.grpc.clone(),
+                self.answers.clone(),
+                self.heads.records.clone(),
+                self.heads.record_ids.clone(),
+                self.heads.stream_names.clone(),
+                self.heads.loading.clone(),
+            ]),
             heads: Arc::clone(&self.heads),
             headroom: Arc::clone(&self.headroom),
             gates: Gates::new(&self.settings, &self.registry),
@@ -311,13 +319,6 @@ impl Assembly {
             new_tenants: Mutex::new(new_tenants),
             histograms: Arc::default(),
         }
-    }
-
-    /// The accounts from which requests take memory, and to which others give it back before long.
-    fn accounts_of_requests(&self) -> impl IntoIterator<Item = Account> {
-        let heads = &self.heads;
-        let of_heads = [&heads.records, &heads.record_ids, &heads.stream_names, &heads.loading];
-        [&self.inflight, &self.grpc, &self.answers].into_iter().chain(of_heads).cloned().collect::<Vec<_>>()
     }
 }
 

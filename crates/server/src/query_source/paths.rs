@@ -235,8 +235,9 @@ impl PathIndexes {
             }
             // searches hold the memory of the index, so dropping it would free nothing yet
             Fresh::Full if paths.has_searches() => {
+                let from_s = ready.again_from_s().max(now_s + SEARCHES_PAUSE_S);
                 paths.lose(&mut state);
-                *state = State::Wanted { from_s: now_s + FULL_PAUSE_S };
+                *state = State::Wanted { from_s };
                 Ok(paths.stale())
             }
             Fresh::Full => {
@@ -283,6 +284,10 @@ impl PathIndexes {
 /// building took.
 const REBUILD_PAUSE_S: u32 = 60;
 const REBUILD_PART: u32 = 10;
+
+/// If there is no memory for an index while searches hold some, it is tried again after this time, or [`REBUILD_PART`] times the time that
+/// building took.
+const SEARCHES_PAUSE_S: u32 = 15;
 
 /// If there is no memory for an index, it is tried again after this time.
 const FULL_PAUSE_S: u32 = 300;

@@ -81,8 +81,8 @@ impl Context {
             (Wait::Requests | Wait::OwnRequests, _) => known.refused(now),
             (Wait::OwnCreatingRequests, Some(tenant)) => creating.refused_of(tenant, now),
             (Wait::CreatingRequests | Wait::OwnCreatingRequests, _) => creating.refused(now),
-            (Wait::Memory { account, asked_bytes }, _) => {
-                self.memory_drains.refused(account, asked_bytes, now)
+            (Wait::Memory { account, asked_kib }, _) => {
+                self.memory_drains.refused(account, u64::from(asked_kib) * 1024, now)
             }
             (Wait::Replay, _) => self.partitions.time_to_replay(now),
             (Wait::Sealing(room), _) => self.lake.progress.rounds(room, now).wait(),

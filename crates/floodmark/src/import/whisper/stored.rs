@@ -3,7 +3,8 @@
 
 use super::TreeFile;
 use crate::import::target::Target;
-use anyhow::{Context, bail, ensure};
+use crate::output::note;
+use anyhow::{Context, ensure};
 use journal::files::inspect;
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, Samples, SeriesRef, TimeRange, Values};
@@ -47,20 +48,18 @@ impl Stored {
         Ok(Self { journal, table, times: Vec::new(), current: None })
     }
 
-    /// Must be called after the last file, before anything is committed. Fails if samples of the table could not be read: values that
-    /// are finer may be among them.
-    pub(super) fn finish(&self) -> anyhow::Result<()> {
+    /// Must be called after the last file, before anything is committed. Fails if samples of the table could not be read, unless
+    /// `skip_damaged`: values that are finer may be among them.
+    pub(super) fn finish(&self, skip_damaged: bool) -> anyhow::Result<()> {
         let Some(TableTimes { scan, .. }) = &self.table else { return Ok(()) };
+        let Some(warning) = scan.warnings().next() else { return Ok(()) };
+        let risk = "values that are finer than those of the import may be among what could not be read";
         ensure!(
-            !scan.has_lost_files(),
-            "files of the table were deleted while they were read: repeat the import"
+            skip_damaged,
+            "{warning}; {risk}: repeat the import if the file was rewritten meanwhile, otherwise use --skip-damaged"
         );
-        match scan.warnings().next() {
-            None => Ok(()),
-            Some(warning) => bail!(
-                "{warning}; values that are finer than those of the import may be among what cannot be read"
-            ),
-        }
+        note(format_args!("floodmark: {warning}; {risk}"));
+        Ok(())
     }
 
     /// The times of samples of a file's series, in order, as [`add_time`] adds them. The files are asked for in their order.

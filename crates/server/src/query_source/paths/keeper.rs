@@ -2,7 +2,7 @@
 
 use super::ready::{Fresh, REBUILD_S, Ready, Unbuilt, open_table_of};
 use super::tenant::{State, TenantPaths};
-use super::{FULL_PAUSE_S, PathIndexes, REBUILD_PART};
+use super::{FULL_PAUSE_S, PathIndexes, REBUILD_PART, SEARCHES_PAUSE_S};
 use crate::limits::pacer::Traffic;
 use crate::partition::PartitionShared;
 use crate::query_source::{Canceled, Context};
@@ -24,10 +24,6 @@ const UNUSED_S: u32 = 6 * 3600;
 
 /// If names cannot be read, the index is tried again after this time, or after [`REBUILD_PART`] times the time that building took.
 const UNREADABLE_PAUSE_S: u32 = 30;
-
-/// If there is no memory for an index while searches hold some, it is tried again after this time, or [`REBUILD_PART`] times the time that
-/// building took.
-const SEARCHES_PAUSE_S: u32 = 15;
 
 /// After a build of this time, the keeper looks for smaller ones.
 const LONG_BUILD: Duration = Duration::from_secs(1);
@@ -166,9 +162,7 @@ impl Keeper {
             built = build();
         }
         let took = clock.instant().saturating_duration_since(began);
-        if indexes.is_current(tenant, paths) {
-            paths.note_build(self.context.steady_s(), took);
-        }
+        paths.note_build(self.context.steady_s(), took);
         match built {
             Ok(ready) => {
                 indexes.builds.inc();
@@ -201,7 +195,7 @@ impl Keeper {
                     %tenant, why,
                     "no memory for the index of names; Graphite's searches read all names, which takes longer (setting memory)"
                 );
-                FULL_PAUSE_S
+                Self::pause_s(took, FULL_PAUSE_S)
             }
         };
         paths.postpone(self.context.steady_s().saturating_add(pause_s));

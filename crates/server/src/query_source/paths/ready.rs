@@ -144,6 +144,7 @@ impl Ready {
         if !has_new {
             return Ok(Fresh::Yes);
         }
+        let runs = self.runs.clone();
         let added = Adding::new(account, SEARCH_MERGE_NAMES).map_err(Unbuilt::from).and_then(|mut adding| {
             let births = self.add_new(context, tenant, interrupt, &mut adding)?;
             adding.finish(&mut self.runs)?;
@@ -154,8 +155,13 @@ impl Ready {
                 (self.births, self.updated_s) = (births, now_s);
                 Ok(Fresh::Yes)
             }
-            Err(Unbuilt::Canceled) => Err(Canceled),
-            Err(Unbuilt::Full(_) | Unbuilt::Unreadable(_)) => Ok(Fresh::Full),
+            Err(unbuilt) => {
+                self.runs = runs; // otherwise, the next update would add the same names again
+                match unbuilt {
+                    Unbuilt::Canceled => Err(Canceled),
+                    Unbuilt::Full(_) | Unbuilt::Unreadable(_) => Ok(Fresh::Full),
+                }
+            }
         }
     }
 
