@@ -286,7 +286,7 @@ impl Auth {
             }
             (Access::Read | Access::Write, None) if self.trusted_proxies.contains(address) => {
                 Err(unauthenticated(
-                    "credentials are required, or the header X-Scope-OrgID from a trusted proxy, such as this address",
+                    "credentials are required in the header Authorization; a trusted proxy, such as this address, may name the tenant in X-Scope-OrgID instead",
                 ))
             }
             _ => Err(unauthenticated(
