@@ -102,7 +102,7 @@ pub struct Options<'a> {
     /// Maximum number of values held at once, at 16 bytes each.
     pub samples_max: u64,
     /// Paths without samples in the range are left out if they would leave less than this of `samples_max` free, so that metrics which
-    /// ended long ago do not cause a query of others to fail. Functions that combine series, or compare them, get all of them nevertheless.
+    /// ended long ago do not cause a query of others to fail. `countSeries` gets all of them nevertheless.
     pub kept_free: u64,
     /// Memory that the source may take for the list of paths that a glob with wildcards matches. What the list takes is charged
     /// while the series of the glob are read.

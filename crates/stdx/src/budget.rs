@@ -215,7 +215,7 @@ impl Account {
         }
     }
 
-    /// Takes back what a part has taken in vain. It does not count as given back.
+    /// Takes bytes out of the account. This alone does not count as given back: a part may have taken them in vain.
     fn undo(&self, bytes: u64) {
         let before = self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
         assert!(before >= bytes, "BUG: more bytes returned to account {:?} than were reserved", self.name());
@@ -225,14 +225,12 @@ impl Account {
     }
 
     fn give_back(&self, bytes: u64) {
-        let before = self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        assert!(before >= bytes, "BUG: more bytes returned to account {:?} than were reserved", self.name());
-        match &self.0.whole {
-            Some(whole) => whole.account.give_back(bytes),
-            None => {
-                self.0.released_bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
+        self.undo(bytes);
+        let mut whole = self;
+        while let Some(next) = &whole.0.whole {
+            whole = &next.account;
         }
+        whole.0.released_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 

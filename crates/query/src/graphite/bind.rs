@@ -235,7 +235,7 @@ impl Binder<'_> {
         }
         self.needs_all = outer_needs_all;
         for (parameter, param) in function.params.iter().enumerate() {
-            // no series at all, as a template variable of a dashboard without a value makes it, are an empty list
+            // a template variable of a dashboard that has no value leaves no argument: an empty list
             let may_be_empty = param.is_multiple && param.kind == Type::SeriesList;
             let is_missing = || !arguments.iter().any(|argument| argument.parameter == parameter);
             if param.is_required && !may_be_empty && is_missing() {

@@ -155,13 +155,9 @@ impl Jwt {
         let times = token.times().map_err(refused)?;
         let mut fault = None;
         for issuer in &credentials.issuers {
-            match issuer.check(token) {
-                Ok(()) => {}
-                Err(Fault::Foreign) => continue,
-                Err(why) => {
-                    fault = fault.or(Some(why));
-                    continue;
-                }
+            if let Err(why) = issuer.check(token) {
+                fault = fault.or(Some(why).filter(|why| *why != Fault::Foreign));
+                continue;
             }
             if let Err(early_or_late) = times.check(self.clock.now_ms(), issuer.leeway_ms) {
                 fault = Some(early_or_late);

@@ -110,7 +110,7 @@ impl<'a> GlobSource<'a> {
         let count = self.needed.load(Ordering::Relaxed);
         (count > 0).then(|| {
             format!(
-                "{count} metrics without values in the range are among those that were read, because a function needs all of them: \
+                "{count} metrics without values in the range are among those that were read, because they are counted: \
                  select fewer metrics or a shorter range, or raise the setting {}",
                 self.limit
             )
@@ -130,7 +130,7 @@ impl<'a> GlobSource<'a> {
     /// Error if metrics without samples in the range are needed, but there is no memory for the names.
     pub(super) fn too_many_names(&self) -> SourceError {
         let message = format!(
-            "a function needs all metrics, also those without values in the range, but the names take more than half of the memory that \
+            "metrics are counted, also those without values in the range, but their names take more than half of the memory that \
              the query has left: select fewer metrics, or raise the setting {}",
             self.limit
         );

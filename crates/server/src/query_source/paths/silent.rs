@@ -3,7 +3,7 @@
 //! Whisper has a file for them, so graphite-web answers with nulls, and alerts on metrics that have fallen silent depend on it.
 //! Heads return their series whatever the range, tables only those of files that reach into it. The names of the others are in the
 //! index. Without it they are left out, with a warning: finding them in the table would take longer than the query itself. They are also
-//! left out if they would leave less than half of the memory of the query to others, unless a function needs all of them ([`Silent`]).
+//! left out if they would leave less than half of the memory of the query to others, unless a function counts them ([`Silent`]).
 //!
 //! - [`listed`]: names of a list
 //! - [`matching`]: names that a glob matches, in any number
