@@ -106,7 +106,8 @@ impl Rounds {
     }
 }
 
-/// Time until work is done of which `done` of `all` parts took `passed`. [`RETRY_AFTER`] if too little is known.
+/// Estimates how long the rest of some work takes, if the first `done` of `all` parts took `passed`: 1 to 30 s, or [`RETRY_AFTER`] if no
+/// part is done yet.
 pub fn time_to_end(done: u64, all: u64, passed: Duration) -> Duration {
     if done == 0 {
         return RETRY_AFTER;
@@ -116,7 +117,7 @@ pub fn time_to_end(done: u64, all: u64, passed: Duration) -> Duration {
 }
 
 /// How fast places become free, measured while requests are refused. Nothing is measured at other times, so that requests that
-/// are not refused cost nothing. A place is that of a request, or a byte of memory.
+/// are not refused cost nothing. A place is room for one request, or for one byte.
 #[derive(Debug, Default)]
 pub struct Drain {
     window: Option<Window>,
@@ -146,9 +147,9 @@ impl Drain {
         self.refused_at.is_none_or(|at| now.saturating_duration_since(at) >= FORGET_AFTER)
     }
 
-    /// Returns how long the sender of a request that is refused now should wait. It asked for `asked` places. `taken` places are
-    /// taken, and `freed` have become free since the start. Those of requests that were refused later should not count: such
-    /// requests come back.
+    /// Returns how long the sender of a request that is refused now should wait. It asked for `asked` places. `taken` are in use,
+    /// and `freed` have become free since the start. `freed` should not include places of requests that were admitted and refused
+    /// afterwards, because such requests come back.
     pub fn refused(&mut self, asked: u64, taken: u64, freed: u64, now: Instant) -> Duration {
         let before = self.refused_at.replace(now);
         let pause = before.map_or(FORGET_AFTER, |before| now.saturating_duration_since(before));

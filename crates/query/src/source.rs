@@ -13,12 +13,12 @@ pub struct Select<'a> {
     pub range: TimeRange,
 }
 
-/// What becomes of series without samples in the range.
+/// What happens to series without samples in the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silent {
     /// They are series like all others.
     Needed,
-    /// They are left out if they would leave less than this free, in values of 16 bytes.
+    /// A series is left out if less than this would be free after it, in values of 16 bytes.
     KeepFree(u64),
 }
 

@@ -3,8 +3,8 @@
 use crate::{RULES_MAX, RuleError, pattern};
 use regex::{Regex, RegexSet};
 
-/// So many expressions are searched for in one pass. Sets of more need so many states that their automaton may not fit into its
-/// memory, and then a search is slow.
+/// Limit on the expressions of a set, which are searched for in one pass. The automaton of a larger set may have more states than fit
+/// into its memory, and then a search is slow.
 const SET_EXPRESSIONS_MAX: usize = 64;
 
 /// The expressions of a file.

@@ -25,8 +25,8 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
 /// Limit on the compiled size of a set of expressions.
 const SET_BYTES_MAX: usize = 4 << 20;
 
-/// Compiles expressions that [`compile`] has compiled as a set, which is matched in one pass. Each thread that uses the set takes
-/// up to `cache_bytes_max`. Returns `None` if the set would be too large.
+/// Compiles expressions into a set, which is matched in one pass. [`compile`] must have accepted each of them. Each thread that uses the
+/// set takes up to `cache_bytes_max` of memory. Returns `None` if the set would be too large.
 pub(crate) fn set<'a>(compiled: impl Iterator<Item = &'a str>, cache_bytes_max: usize) -> Option<RegexSet> {
     let mut builder = RegexSetBuilder::new(compiled);
     builder.size_limit(SET_BYTES_MAX).dfa_size_limit(cache_bytes_max).build().ok()

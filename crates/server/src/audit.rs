@@ -36,7 +36,7 @@ const CERTIFICATE: &str = "certificate";
 pub(crate) struct Audit {
     clock: Arc<dyn Clock>,
     refused: Mutex<RefusedLog>,
-    /// The same for administration, which other requests must not hide.
+    /// Refused requests for administration. They are kept apart, so that other refusals do not hide them.
     refused_operations: Mutex<RefusedLog>,
 }
 

@@ -215,7 +215,7 @@ impl Account {
         }
     }
 
-    /// Takes bytes out of the account. This alone does not count as given back: a part may have taken them in vain.
+    /// Returns bytes to the account without counting them as released: if a part has no room, the whole account has reserved them in vain.
     fn undo(&self, bytes: u64) {
         let before = self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
         assert!(before >= bytes, "BUG: more bytes returned to account {:?} than were reserved", self.name());

@@ -3,13 +3,13 @@
 //! A file's path below the directory is its name ([`crate::whisper_paths`]).
 //!
 //! ```text
-//!   files ──values, finest for each time──▶ history ──without what is finer already──▶ intake
-//!                                              ▲
-//!   journal, table ──times of samples──▶ stored┘
+//!   files ──finest value of each time──▶ history ──without coarse values of slots with finer samples──▶ intake
+//!                                           ▲
+//!   journal, table ──times of samples──▶ stored
 //! ```
 //!
-//! A coarse value must not join finer samples in its slot: these may come from an earlier import of the same carbon, or from a relay
-//! that sends to both. It has the time of the slot's beginning. So it would replace a finer sample there, and count like one more finer sample.
+//! A coarse value is not imported into a slot that already has finer samples, from an earlier import of the same carbon or from a relay that
+//! sends to both. Its time is the slot's beginning. So it would replace the finer sample of that time, or count as one more finer sample.
 
 mod history;
 mod stored;
@@ -125,9 +125,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Computes a hash of the names and contents of all files, and of which points are left out for their times.
-    /// When some that were in the future have become present, the files are another source: what an interrupted import has committed of the one
-    /// before is not a part of it.
+    /// Computes a hash of the names and contents of all files, and of which points are left out because of their times.
+    /// Once the time of a future point has come, the files count as another source: an import that was interrupted before is not
+    /// continued.
     pub(super) fn hash(&mut self, progress: &mut Progress) -> anyhow::Result<String> {
         let (mut hasher, mut buffer, mut read) = (Xxh3Default::new(), vec![0; 1 << 20], 0);
         let mut content = Vec::new();
@@ -174,7 +174,8 @@ impl Tree {
     }
 
     /// Reads the values of all files, after [`Self::hash`]. Values after the present are left out, and coarse ones where the target
-    /// has finer samples. If there are such, returns a hash of them: what is imported depends on it.
+    /// has finer samples. Returns a hash of the coarse ones that were left out, if any. With the hash of the files, it identifies what is
+    /// imported.
     pub(super) fn read(
         self,
         target: &Target,

@@ -83,7 +83,8 @@ pub fn records(
     })
 }
 
-/// Calls `each` with the directory of a partition and the first offsets of each of its segments and the next.
+/// Calls `each` for each segment of a partition: with the partition's directory, the segment's first offset, and the first offset of the
+/// next segment, if there is one. Segments that the server deletes meanwhile are skipped.
 fn each_segment(
     dir: &Path,
     partition: u32,

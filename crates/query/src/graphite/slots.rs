@@ -96,20 +96,21 @@ impl Layout {
     }
 }
 
-/// The time of the mark before a value of an archive that is not the finest: a marker of staleness, which has no other effect
-/// here, and none on queries by PromQL at whole seconds. `archive` is the archive's place among those of the file, finest first.
+/// The time of the mark that the import puts before a coarse value. A mark is a staleness marker. It has no other effect on Graphite's
+/// queries, and none on PromQL at whole seconds. `archive` is the number of the value's archive in the file. 0 is the finest, which has
+/// no marks.
 pub const fn mark_ms(at_s: i64, archive: usize) -> i64 {
     at_s * 1000 - archive as i64
 }
 
-/// The value after a mark, if the sample is one: its time, and its archive.
+/// If the sample is a mark: the time in milliseconds, and the archive, of the value that it announces.
 fn marked(timestamp_ms: i64, value: f64) -> Option<(i64, usize)> {
     let archive = 1000 - timestamp_ms.rem_euclid(1000);
     let is_mark = is_stale(value) && (1..=MARKED_ARCHIVE_MAX).contains(&archive);
     is_mark.then_some((timestamp_ms + archive, archive as usize))
 }
 
-/// Archives of a file besides the finest.
+/// Limit on the archives of a file, without the finest.
 const MARKED_ARCHIVE_MAX: i64 = 63;
 
 /// Turns the samples of one series into values. It keeps two samples, and those of one value at a time for each archive.
@@ -219,7 +220,7 @@ impl<'a> Slots<'a> {
         let mut history = 0;
         for (step_ms, archive) in self.coarse_ms.iter().zip(1..) {
             if after < *step_ms || sample.timestamp_ms.rem_euclid(*step_ms) != 0 {
-                break; // not lone, and neither at longer steps
+                break; // not lone at this step, so not at longer ones either
             }
             let follows = before == *step_ms;
             let is_followed = after == *step_ms && next_ms[1].saturating_sub(next_ms[0]) >= *step_ms;

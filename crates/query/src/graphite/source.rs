@@ -34,7 +34,7 @@ pub struct Select<'a> {
     pub order: Order,
     /// Memory that storage may take for the list of paths that a glob with wildcards matches.
     pub list_bytes_max: u64,
-    /// Of paths. Tagged series without samples in the range are series like all others.
+    /// What happens to paths without samples in the range. Tagged series without samples are treated like all others.
     pub silent: Silent,
 }
 

@@ -83,7 +83,7 @@ impl From<QueryError> for ApiError {
         };
         let message = match error {
             QueryError::TooLarge => format!(
-                "{error}; the settings query_samples and query_memory limit them: ask for fewer series or a shorter range, or raise them"
+                "{error}: ask for fewer series or a shorter range, or raise the settings query_samples and query_memory"
             ),
             error => error.to_string(),
         };

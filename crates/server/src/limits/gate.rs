@@ -138,7 +138,7 @@ impl Gate {
         self.0.lock().served
     }
 
-    /// Returns when a request may find a place that is refused now because the gate is full.
+    /// Estimates how long a sender should wait whose request is refused now because the gate is full.
     pub(crate) fn refused(&self, now: Instant) -> Duration {
         let mut state = self.0.lock();
         let (inside, served) = (state.gate.inside(), state.served);

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 use stdx::budget::Account;
 
-/// The accounts from which requests take memory, and to which others give it back before long. Their places are their numbers.
+/// The accounts whose memory requests hold only briefly. An account's position here is its number in [`admission::retry::Wait::Memory`].
 const ACCOUNTS: [&str; 7] =
     ["inflight", "grpc", "answers", "records", "record_ids", "stream_names", "loading"];
 
@@ -26,8 +26,8 @@ impl MemoryDrains {
         Self(accounts.map(|account| (account, Mutex::default())))
     }
 
-    /// Returns when a request may find memory for which `asked_bytes` of the account are refused now. Call this once for each
-    /// refusal.
+    /// Estimates how long a sender should wait whose request for `asked_bytes` of the account is refused now. Call this once for
+    /// each refusal, because it also counts the refused bytes.
     pub(crate) fn refused(&self, account: u8, asked_bytes: u64, now: Instant) -> Duration {
         let Some((account, drain)) = self.0.get(usize::from(account)) else { return RETRY_AFTER };
         drain.lock().refused(asked_bytes, account.used_bytes(), account.released_bytes(), now)

@@ -85,7 +85,7 @@ impl Partitions {
         WriteRefusal::Replaying(self.trouble()).into()
     }
 
-    /// Estimates when replay will have ended.
+    /// Estimates how long the replay of the slowest partition still takes.
     pub(crate) fn time_to_replay(&self, now: Instant) -> Duration {
         let replaying = self.iter().filter(|p| !p.ready.load(Ordering::Acquire));
         replaying.map(|partition| partition.replay.rest(now)).max().unwrap_or(RETRY_AFTER)

@@ -52,13 +52,13 @@ impl Source for OverridesFile {
         self.tenants(text).map_err(|error| error.to_string())
     }
 
-    /// A file that was cut off can be empty.
+    /// A file that was truncated by mistake may be empty. An empty file is valid, so there is only a warning.
     fn warning(&self, text: &String) -> Option<String> {
         let is_empty = text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'));
         let path = self.path.display();
         is_empty.then(|| {
             format!(
-                "overrides: {path} has no settings, so it changes none; if it was cut off, write it again"
+                "overrides: {path} has no settings, so no tenant has overrides; if the file was truncated by mistake, write it again"
             )
         })
     }

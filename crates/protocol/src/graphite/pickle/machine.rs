@@ -196,7 +196,7 @@ impl Run<'_, '_, '_> {
             op::TUPLE1 => self.tuple(1, "TUPLE1")?,
             op::TUPLE3 => self.tuple(3, "TUPLE3")?,
             op::EMPTY_TUPLE | op::NONE => self.push(Object::Other(None))?,
-            // as numbers in Python
+            // Python's Booleans are the integers 1 and 0
             op::NEWTRUE => self.push(Object::Integer(1))?,
             op::NEWFALSE => self.push(Object::Integer(0))?,
             op::EMPTY_LIST => self.begin_list(0)?,

@@ -4,7 +4,7 @@
 pub(super) mod allowed {
     pub(in super::super) const MARK: u8 = b'(';
     pub(in super::super) const STOP: u8 = b'.';
-    /// A value of a point without one. Such points are refused, but not the others of the list.
+    /// `None`, which stands for a missing value. Only the points that have it are refused, not the whole list.
     pub(in super::super) const NONE: u8 = b'N';
     pub(in super::super) const INT: u8 = b'I';
     pub(in super::super) const LONG: u8 = b'L';

@@ -35,7 +35,7 @@ impl Fault {
                 "no table [jwt.NAME] in auth_file has the token's issuer and audience (claims iss and aud)"
             }
             Self::Audience => {
-                "the token's audience (claim aud) is none of those of its issuer's table [jwt.NAME] in auth_file"
+                "the table [jwt.NAME] of the token's issuer in auth_file does not allow the token's audience (claim aud)"
             }
             Self::Signature => "the token is not signed by a known key",
         }

@@ -51,7 +51,7 @@ pub(super) struct Creation {
     queue: Arc<NewSeriesQueue>,
     drops: Arc<Drops>,
     metrics: Arc<Metrics>,
-    /// True once the server has given up what is queued, and has counted it as dropped.
+    /// True once the server no longer waits for the queue. Points that are queued then, or come later, are counted as dropped.
     has_ended: AtomicBool,
 }
 

@@ -92,7 +92,7 @@ impl<'a> GlobSource<'a> {
                     .to_owned(),
             ),
             NO_MEMORY => Some(format!(
-                "metrics without values in the range are left out, because they leave half of the query's memory to others: \
+                "metrics without values in the range are left out, because half of the query's memory is kept free for other metrics: \
                  select fewer metrics or a shorter range, or raise the setting {}",
                 self.limit
             )),
@@ -110,14 +110,15 @@ impl<'a> GlobSource<'a> {
         let count = self.needed.load(Ordering::Relaxed);
         (count > 0).then(|| {
             format!(
-                "{count} metrics without values in the range are among those that were read, because they are counted: \
+                "countSeries counts metrics without values in the range, too, and {count} of them were read: \
                  select fewer metrics or a shorter range, or raise the setting {}",
                 self.limit
             )
         })
     }
 
-    /// Notes that a metric without samples was returned, or that its name may take memory.
+    /// Notes that a metric without samples was returned (`is_silent`), or that the name of another one takes memory until the silent ones
+    /// are found.
     pub(super) fn note_memory(&self, silent: Silent, is_silent: bool) {
         match silent {
             Silent::KeepFree(_) => self.has_optional.store(true, Ordering::Relaxed),
@@ -130,7 +131,7 @@ impl<'a> GlobSource<'a> {
     /// Error if metrics without samples in the range are needed, but there is no memory for the names.
     pub(super) fn too_many_names(&self) -> SourceError {
         let message = format!(
-            "metrics are counted, also those without values in the range, but their names take more than half of the memory that \
+            "countSeries counts metrics without values in the range, too, but the names of the metrics take more than half of the memory that \
              the query has left: select fewer metrics, or raise the setting {}",
             self.limit
         );

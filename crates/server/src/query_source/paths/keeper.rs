@@ -25,10 +25,10 @@ const UNUSED_S: u32 = 6 * 3600;
 /// If names cannot be read, the index is tried again after this time, or after [`REBUILD_PART`] times the time that building took.
 const UNREADABLE_PAUSE_S: u32 = 30;
 
-/// After a build of this time, the keeper looks for smaller ones.
+/// After a build that took at least this long, the keeper looks again for what is due: smaller indexes may have become due meanwhile.
 const LONG_BUILD: Duration = Duration::from_secs(1);
 
-/// A series in memory counts as much as this in a table.
+/// In comparisons of tenants by size, a series in memory counts as this many bytes of data files.
 const SERIES_BYTES: u64 = 256;
 
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Keeper {
     }
 
     /// Builds indexes that are due, the smallest first, so that no tenant waits for a much larger one. Adds their tenants to `visited`.
-    /// Returns false if no other is due.
+    /// Returns false if no index was due, apart from those of `visited`, or if the server stops.
     fn build_due(&self, visited: &mut HashSet<TenantId>) -> bool {
         let now_s = self.context.steady_s();
         let mut due = self.indexes().all();
@@ -139,7 +139,7 @@ impl Keeper {
         !is_done
     }
 
-    /// Tells which of two tenants has more to read, without reading it.
+    /// Estimates how many bytes have to be read to build the tenant's index.
     fn size_of(&self, tenant: &TenantId) -> u64 {
         let count = |partition: &PartitionShared| {
             partition.head.read().tenant(tenant).map_or(0, head::TenantHead::series_count) as u64

@@ -33,7 +33,7 @@ pub(super) struct Place<'p> {
 }
 
 impl Places {
-    /// At most half of the threads wait, and those of one tenant take at most half of the places. There is at least one place.
+    /// At most half of the threads wait, and at most half of these for the same tenant, but at least one in both cases.
     pub(super) fn new(query_threads: usize) -> Self {
         let all = (query_threads / 2).max(1);
         let wait_max = if query_threads > 1 { BUILD_WAIT } else { ONLY_THREAD_WAIT };
@@ -63,7 +63,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// How long a request may still wait for an index. The time begins when it waits first.
+/// How long a request may still wait for indexes. The time begins with its first wait.
 #[derive(Debug, Default)]
 pub(crate) struct BuildWait {
     ends: Option<Instant>,
@@ -71,7 +71,7 @@ pub(crate) struct BuildWait {
 }
 
 impl BuildWait {
-    /// For a request that is given up when its time `ends`. It may wait for half of the time that it has left, so that there is time to
+    /// For a request that times out at `ends`. It may wait for half of the time that it has left, so that there is time to
     /// answer without an index.
     pub(crate) const fn of_request(ends: Instant) -> Self {
         Self { ends: Some(ends), until: OnceLock::new() }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_tenant_takes_all_places() {
+    fn a_tenant_takes_half_of_the_places_or_one() {
         let [a, b] = ["a", "b"].map(|name| TenantId::parse(name).unwrap());
         let check = |query_threads, all: usize, of_tenant: usize| {
             let places = Places::new(query_threads);

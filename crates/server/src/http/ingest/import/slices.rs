@@ -261,7 +261,8 @@ impl<'a> Retries<'a> {
 
     /// Waits until the next try. Returns the refusal if there is none.
     async fn wait(&self, mut refusal: Refusal) -> Result<(), Refusal> {
-        // unlike points without a sender that waits, an import is told at once also of what compaction or an operator may end
+        // no sender waits for Graphite's points, so these are tried until compaction or an operator makes room; the sender of an import
+        // does wait, so it is told at once
         let is_lasting =
             refusal.is_lasting() || matches!(refusal.reason, "disk_bytes" | "streams" | "tenants");
         let may_end = refusal.is_temporary() && !is_lasting;
