@@ -10,27 +10,46 @@ use std::collections::BTreeSet;
 /// Limit on the alternatives of all parts of a pattern. Nodes are compared with each of them.
 const ALTERNATIVES_MAX: usize = 10_000;
 
-/// Limit on the text of all alternatives. Parsed, they take up to 16 times as much memory.
+/// Limit on the text of all alternatives.
 const ALTERNATIVES_BYTES_MAX: usize = 512 << 10;
 
-/// How many more alternatives, and bytes of them, a pattern may have.
+/// Upper bounds on the memory of an alternative while it is parsed and afterwards: for each one, and for each byte of its text. A
+/// class of one character (`[a]`) takes most: a token of 16 bytes, and two allocations.
+const ALTERNATIVE_BYTES: usize = 256;
+const WILDCARD_FACTOR: usize = 40;
+const TEXT_FACTOR: usize = 4;
+
+/// How many more alternatives, bytes of them, and bytes of memory a pattern may have.
 #[derive(Debug)]
 pub(crate) struct Room {
     alternatives: usize,
     bytes: usize,
-}
-
-impl Default for Room {
-    fn default() -> Self {
-        Self { alternatives: ALTERNATIVES_MAX, bytes: ALTERNATIVES_BYTES_MAX }
-    }
+    memory_bytes: usize,
+    memory_bytes_max: usize,
 }
 
 impl Room {
+    pub(crate) const fn within(memory_bytes_max: usize) -> Self {
+        Self {
+            alternatives: ALTERNATIVES_MAX,
+            bytes: ALTERNATIVES_BYTES_MAX,
+            memory_bytes: memory_bytes_max,
+            memory_bytes_max,
+        }
+    }
+
+    /// Must be called before a text is parsed.
+    fn take_memory(&mut self, text: &str) -> Result<(), PatternError> {
+        let factor = if text.contains(['*', '?', '[']) { WILDCARD_FACTOR } else { TEXT_FACTOR };
+        let room = self.memory_bytes.checked_sub(ALTERNATIVE_BYTES + factor * text.len());
+        self.memory_bytes = room.ok_or(PatternError::Memory { bytes_max: self.memory_bytes_max })?;
+        Ok(())
+    }
+
     fn take(&mut self, text: &str) -> Result<(), PatternError> {
         let room = self.alternatives.checked_sub(1).zip(self.bytes.checked_sub(text.len()));
         (self.alternatives, self.bytes) = room.ok_or(PatternError::Alternatives { max: ALTERNATIVES_MAX })?;
-        Ok(())
+        self.take_memory(text)
     }
 }
 
@@ -105,6 +124,7 @@ impl Glob {
 
 /// Writes out the alternatives in braces: `a{b,c}` is `ab` or `ac`. Inner braces come first.
 fn alternatives(text: &str, room: &mut Room) -> Result<BTreeSet<String>, PatternError> {
+    room.take_memory(text)?;
     let (mut written, mut waiting) = (BTreeSet::new(), vec![text.to_owned()]);
     while let Some(text) = waiting.pop() {
         let Some((open, close)) = innermost(&text) else {
@@ -263,7 +283,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Glob, PatternError> {
-        Glob::parse(text, &mut Room::default())
+        Glob::parse(text, &mut Room::within(usize::MAX))
     }
 
     fn matches(glob: &Glob, text: &str) -> bool {

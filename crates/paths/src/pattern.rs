@@ -23,6 +23,8 @@ pub enum PatternError {
     Branches { count: usize, max: usize },
     #[error("its braces stand for more than {max} alternatives, or for too long ones")]
     Alternatives { max: usize },
+    #[error("it takes more than {bytes_max} bytes of memory")]
+    Memory { bytes_max: usize },
 }
 
 /// A pattern such as `servers.web-*.{cpu,load}`.
@@ -52,13 +54,19 @@ impl Pattern {
 
     /// Parses a pattern. Backslashes are ignored, as in graphite-web.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
+        Self::parse_within(text, usize::MAX)
+    }
+
+    /// Like [`Self::parse`], for a pattern that may take at most `memory_bytes_max`. A pattern with many alternatives or classes takes
+    /// up to 14 MB.
+    pub fn parse_within(text: &str, memory_bytes_max: usize) -> Result<Self, PatternError> {
         Self::check_length(text)?;
         let text = text.replace('\\', "");
         let count = text.split('.').count();
         if count > PARTS_MAX {
             return Err(PatternError::Nodes { count, max: PARTS_MAX });
         }
-        let mut room = Room::default();
+        let mut room = Room::within(memory_bytes_max);
         let mut part = |text| match text {
             "**" => Ok(Part::Branches),
             text => Glob::parse(text, &mut room).map(Part::Node),
@@ -267,6 +275,14 @@ mod tests {
     #[test]
     fn hostile_patterns_are_refused() {
         assert!(Pattern::parse(&"a".repeat(70_000)).is_err());
+        let classes = ["[a]".repeat(1000), "{b,c}[a]".repeat(8)];
+        for text in classes {
+            assert!(
+                matches!(Pattern::parse_within(&text, 100 << 10), Err(PatternError::Memory { .. })),
+                "{text}"
+            );
+            assert!(Pattern::parse_within(&text, 1 << 20).is_ok(), "{text}");
+        }
         assert!(Pattern::parse(&"a.".repeat(2000)).is_err());
         assert!(Pattern::parse(&"{a,b}".repeat(100)).is_err());
         assert!(Pattern::parse(&"**.a.".repeat(9)).is_err());

@@ -4,6 +4,8 @@
 //! metric shows it.
 
 use parking_lot::{Mutex, RwLock};
+use std::fs;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,11 +126,18 @@ impl<S: Source> Watched<S> {
     }
 }
 
-pub(crate) fn read(path: &Path, bytes_max: u64) -> std::io::Result<String> {
-    let bytes = std::fs::metadata(path)?.len();
-    if bytes > bytes_max {
-        let reason = format!("it has {} KiB, the limit is {} KiB", bytes >> 10, bytes_max >> 10);
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, reason));
+/// Fails for anything but a regular file: to open a pipe would wait for its writer, and no other file would be read again meanwhile.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let found = fs::metadata(path)?;
+    if !found.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    std::fs::read_to_string(path)
+    // it may grow while it is read
+    let (file, mut text) = (fs::File::open(path)?, String::new());
+    let bytes = file.take(bytes_max + 1).read_to_string(&mut text)?;
+    if bytes as u64 > bytes_max {
+        let reason = format!("it has {} KiB, the limit is {} KiB", found.len() >> 10, bytes_max >> 10);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(text)
 }

@@ -12,6 +12,10 @@ const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 60 * MINUTE_S;
 const DAY_S: i64 = 24 * HOUR_S;
 
+/// Times are used as if they were at most this many seconds before or after 1970, which is 34,000 years, so that sums of a few of
+/// them are no overflow.
+pub const TIME_S_MAX: i64 = 1 << 40;
+
 /// Longest offset: a thousand years.
 const OFFSET_S_MAX: i64 = 1000 * 365 * DAY_S;
 
@@ -37,7 +41,7 @@ pub fn parse(text: &str, now_s: i64, time_zone: &TimeZone) -> Result<i64, TimeEr
     let offset_at = plain.find('+').or_else(|| plain.find('-')).unwrap_or(plain.len());
     let (reference, offset) = plain.split_at(offset_at);
     let reference_s = reference::parse(reference, now_s, time_zone).map_err(wrong)?;
-    Ok(reference_s + offset_s(offset).map_err(wrong)?)
+    Ok(reference_s.saturating_add(offset_s(offset).map_err(wrong)?)) // `now` is a parameter of the request
 }
 
 /// Parses an offset such as `1h`, `-2d` or `+1day6hours`. Returns seconds, which are negative after `-`.

@@ -1,5 +1,6 @@
 //! Evaluates a checked target: reads series, and pushes them through functions.
 
+use super::at_time::TIME_S_MAX;
 use super::bind::{Invocation, Leaf, LeafPick, Node};
 use super::call::{Call, Sink};
 use super::held::Held;
@@ -37,10 +38,6 @@ pub(super) struct Context {
     x_files_factor: Cell<Option<f64>>,
 }
 
-/// Times are at most this many seconds before or after 1970, which is 34,000 years, so that sums of a few of them are
-/// no overflow.
-const TIME_S_MAX: i64 = 1 << 40;
-
 const fn within_reach(time_s: i64) -> i64 {
     if time_s > TIME_S_MAX {
         TIME_S_MAX
@@ -54,8 +51,8 @@ const fn within_reach(time_s: i64) -> i64 {
 impl Context {
     pub(super) const fn of(options: &Options<'_>) -> Self {
         let Options { from_s, until_s, now_s, x_files_factor, .. } = *options;
-        let x_files_factor = Cell::new(x_files_factor);
-        Self { from_s: within_reach(from_s), until_s: within_reach(until_s), now_s, x_files_factor }
+        let [from_s, until_s, now_s] = [within_reach(from_s), within_reach(until_s), within_reach(now_s)];
+        Self { from_s, until_s, now_s, x_files_factor: Cell::new(x_files_factor) }
     }
 
     /// The same context in another time.

@@ -83,6 +83,9 @@ impl FromRequest<App> for Params {
         let pairs = form_urlencoded::parse(&form).chain(form_urlencoded::parse(query));
         let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
         let all: Vec<_> = pairs.take(PARAMS_MAX + 1).collect();
+        let held_bytes = memory.bytes() - form.capacity() as u64;
+        drop(form);
+        memory.resize(held_bytes).expect("BUG: a reservation cannot shrink");
         let operation = parts.extensions.get::<Operation>().cloned();
         if let Some(operation) = &operation {
             operation.note_parameters(all.iter().map(|(name, value)| (name.as_str(), value.as_str())));

@@ -1,6 +1,7 @@
 //! What requests about names, tags and events have in common.
 
 use super::answer::respond;
+use super::find::invalid;
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
@@ -10,10 +11,15 @@ use crate::http::queries::description::{Description, Times};
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::label_queries::LabelQueries;
+use axum::http::StatusCode;
 use axum::response::Response;
 use model::TenantId;
+use paths::{Pattern, PatternError};
 use query::Allowance;
 use std::sync::Arc;
+
+/// A pattern of paths may take 1/`PATTERN_PART` of a query's memory.
+const PATTERN_PART: u64 = 4;
 
 /// A request about a tenant's names or events.
 #[derive(Debug)]
@@ -80,5 +86,30 @@ impl Asked<'_> {
     /// Queries that may take what the expressions left.
     pub(super) fn queries(&self, parsed: &Allowance) -> LabelQueries<'_> {
         label_queries_of(self.app, self.tenant, self.turn, parsed)
+    }
+
+    /// Queries beside one pattern of [`Self::parse`].
+    pub(super) fn path_queries(&self) -> LabelQueries<'_> {
+        let queries = self.queries(&self.allowance());
+        LabelQueries { memory_bytes: queries.memory_bytes - self.pattern_bytes(), ..queries }
+    }
+
+    /// Parses a pattern of paths.
+    pub(super) fn parse(&self, pattern: &str) -> Result<Pattern, ApiError> {
+        let bytes_max = usize::try_from(self.pattern_bytes()).unwrap_or(usize::MAX);
+        Pattern::parse_within(pattern, bytes_max).map_err(|error| match error {
+            PatternError::Memory { .. } => {
+                let message = format!(
+                    "Invalid value for param query: {error}, which is 1/{PATTERN_PART} of the setting query_memory: \
+                    use fewer alternatives and wildcards, or raise the setting"
+                );
+                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "execution", message)
+            }
+            error => invalid(&error),
+        })
+    }
+
+    fn pattern_bytes(&self) -> u64 {
+        self.turn.limits.memory_bytes / PATTERN_PART
     }
 }

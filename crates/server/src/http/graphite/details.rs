@@ -5,7 +5,6 @@
 
 use super::answer::{Callback, limit, respond};
 use super::ask::{Ask, Asked};
-use super::find::parse;
 use super::protobuf::{Message, bytes_len, integer_len};
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
@@ -53,7 +52,7 @@ pub(super) async fn details(
     };
     let answer = ask.json(&app, move |asked, out| {
         let Asked { app, turn, .. } = asked;
-        let found = asked.queries(&asked.allowance()).details(&parse(&pattern)?, &after, limit)?;
+        let found = asked.path_queries().details(&asked.parse(&pattern)?, &after, limit)?;
         out.warn(&found.left_out);
         let space = disk_space(&app.node.settings().data_dir);
         match format {

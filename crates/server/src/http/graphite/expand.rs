@@ -1,15 +1,13 @@
 //! `/metrics/expand`: paths that patterns select. `/metrics/index.json`: all names.
 
 use super::answer::{Callback, flag};
-use super::ask::Ask;
-use super::find::parse;
+use super::ask::{Ask, Asked};
 use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
 use crate::http::queries::admission::check_canceled;
-use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::label_queries::{LabelQueries, NodeOrder};
 use axum::extract::State;
@@ -31,7 +29,7 @@ pub(super) async fn expand(
         params.all("query").filter(|query| known.insert(*query)).map(str::to_owned).collect();
     let ask = Ask { tenant, path: "/metrics/expand", text: queries.join(", ").into(), peer };
     let answer = ask.answer(&app, callback.content_type(), move |asked, json| {
-        let label_queries = asked.queries(&asked.allowance());
+        let label_queries = asked.path_queries();
         callback.begin(json);
         json.raw(r#"{"results":"#);
         if is_grouped {
@@ -40,11 +38,11 @@ pub(super) async fn expand(
                 json.comma(i);
                 json.string(query);
                 json.raw(":");
-                paths(asked.turn, json, &label_queries, std::slice::from_ref(query), leaves_only)?;
+                paths(asked, json, &label_queries, std::slice::from_ref(query), leaves_only)?;
             }
             json.raw("}");
         } else {
-            paths(asked.turn, json, &label_queries, &queries, leaves_only)?;
+            paths(asked, json, &label_queries, &queries, leaves_only)?;
         }
         json.raw("}");
         callback.end(json);
@@ -55,13 +53,14 @@ pub(super) async fn expand(
 
 /// Writes the distinct paths that any of the patterns selects.
 fn paths(
-    turn: &Turn,
+    asked: &Asked<'_>,
     json: &mut Json,
     label_queries: &LabelQueries<'_>,
     queries: &[String],
     leaves_only: bool,
 ) -> Result<(), ApiError> {
-    let nodes = label_queries.nodes(&mut queries.iter().map(|query| parse(query)), NodeOrder::ByPath)?;
+    let nodes =
+        label_queries.nodes(&mut queries.iter().map(|query| asked.parse(query)), NodeOrder::ByPath)?;
     json.warn(&nodes.left_out);
     let (mut last, mut count) = (None, 0);
     json.raw("[");
@@ -71,7 +70,7 @@ fn paths(
             json.string(node.path);
             count += 1;
             if count % 1_000 == 0 {
-                check_canceled(turn)?;
+                check_canceled(asked.turn)?;
             }
         }
     }
@@ -91,7 +90,7 @@ pub(super) async fn index(
     let ask = Ask { tenant, path: "/metrics/index.json", text: "".into(), peer };
     let answer = ask.answer(&app, callback.content_type(), move |asked, json| {
         callback.begin(json);
-        paths(asked.turn, json, &asked.queries(&asked.allowance()), &["**".to_owned()], true)?;
+        paths(asked, json, &asked.path_queries(), &["**".to_owned()], true)?;
         callback.end(json);
         Ok(())
     });

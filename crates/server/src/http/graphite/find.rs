@@ -62,22 +62,18 @@ pub(super) async fn find(
     let ask = Ask { tenant, path: "/metrics/find", text: Arc::clone(&request.query), peer };
     let answer = ask.answer(&app, request.content_type(), move |asked, json| {
         let query = request.expanded_query();
-        let queries = asked.queries(&asked.allowance());
+        let queries = asked.path_queries();
         let order = match request.format {
             Format::Json => NodeOrder::ByPath,
             _ => NodeOrder::ByName,
         };
-        let nodes = queries.nodes(&mut std::iter::once(parse(&query)), order)?;
+        let nodes = queries.nodes(&mut std::iter::once(asked.parse(&query)), order)?;
         request.answer(asked.turn, &nodes, json)
     });
     answer.await
 }
 
-pub(super) fn parse(query: &str) -> Result<Pattern, ApiError> {
-    Pattern::parse(query).map_err(invalid)
-}
-
-fn invalid(error: PatternError) -> ApiError {
+pub(super) fn invalid(error: &PatternError) -> ApiError {
     ApiError::bad_data(format!("Invalid value for param query: {error}"))
 }
 
@@ -89,7 +85,7 @@ impl Request {
             (None, None) => return Err(ApiError::bad_data("Missing required parameter 'query'").into()),
         };
         // a query that is too long is refused before it is copied, and before the request waits for its turn
-        Pattern::check_length(&query).map_err(invalid)?;
+        Pattern::check_length(&query).map_err(|error| invalid(&error))?;
         let format = match params.get("format").unwrap_or("treejson") {
             "treejson" => Format::TreeJson,
             "nodelist" => Format::NodeList,

@@ -54,7 +54,7 @@ fn of_number(call: &Call<'_>, all: Held<'_>, number: f64, sink: &mut Sink<'_>) -
     charge.add_bytes(all[0].values.len() * size_of::<f64>())?;
     let total = vec![number; all[0].values.len()];
     let shown = call.shown("total");
-    all.drain(|series| sink(percentage(call, series, &shown, &total)))
+    all.drain(|series| sink(percentage(call, series, &shown, &total)?))
 }
 
 fn of_total(
@@ -65,7 +65,7 @@ fn of_total(
 ) -> Result<(), QueryError> {
     let all = to_common_step(call, all, total.step_s)?;
     total.coarsen((all[0].step_s / total.step_s) as usize);
-    all.drain(|series| sink(percentage(call, series, &total.name, &total.values)))
+    all.drain(|series| sink(percentage(call, series, &total.name, &total.values)?))
 }
 
 /// Consolidates all series to the least common multiple of their steps and `step_s`.
@@ -78,10 +78,17 @@ fn to_common_step<'c>(call: &Call<'c>, mut all: Held<'c>, step_s: i64) -> Result
     Ok(all)
 }
 
-fn percentage(call: &Call<'_>, series: Series, total_name: &str, total: &[f64]) -> Series {
+fn percentage(
+    call: &Call<'_>,
+    series: Series,
+    total_name: &str,
+    total: &[f64],
+) -> Result<Series, QueryError> {
+    let mut charge = call.meter().charge();
+    charge.add_bytes(total.len().saturating_sub(series.values.len()) * size_of::<f64>())?;
     let name = format!("{NAME}({},{total_name})", series.name);
     let values = divided(series.values, total, 100.0);
-    call.computed(name, (series.start_s, series.end_s, series.step_s), values)
+    Ok(call.computed(name, (series.start_s, series.end_s, series.step_s), values))
 }
 
 /// Both lists are brought into the order of their names first.

@@ -8,7 +8,8 @@ use crate::http::queries::description::{Description, Times};
 use crate::listen::Peer;
 use jiff::tz::TimeZone;
 use model::TenantId;
-use query::graphite::{TARGET_BYTES_MAX, at_time};
+use query::graphite::TARGET_BYTES_MAX;
+use query::graphite::at_time::{self, TIME_S_MAX};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -38,7 +39,9 @@ impl RenderRequest {
         let time_zone = time_zone_of(params)?;
         let clock_s = clock_ms.div_euclid(1000);
         let time = |name: &str, text: &str, now_s: i64| {
-            at_time::parse(text, now_s, &time_zone).map_err(|error| ApiError::bad_param(name, error))
+            let parsed = at_time::parse(text, now_s, &time_zone);
+            let within_reach = |time_s: i64| time_s.clamp(-TIME_S_MAX, TIME_S_MAX);
+            parsed.map(within_reach).map_err(|error| ApiError::bad_param(name, error))
         };
         let now_s = params.get("now").map_or(Ok(clock_s), |text| time("now", text, clock_s))?;
         let from_s = time("from", params.get("from").unwrap_or("-1d"), now_s)?;
