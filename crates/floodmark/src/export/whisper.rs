@@ -30,6 +30,8 @@ pub(super) struct Written {
 struct Export<'a> {
     schemas: GraphiteSchemas,
     files: Files<'a>,
+    /// Which values are written.
+    range: TimeRange,
     now_s: i64,
     labels: Labels,
     samples: Samples,
@@ -55,14 +57,22 @@ pub(super) fn write(ask: &mut Ask, place: &Place, dir: &Path) -> anyhow::Result<
          FLOODMARK_GRAPHITE_SCHEMAS"
     );
     let now_s = ask.range.end_ms.min(SystemClock.now_ms()).div_euclid(1000);
-    let range = TimeRange::new(ask.range.start_ms, ask.range.end_ms);
+    let range = ask.range;
     let (labels, samples, name) = (Labels::empty(), Samples::default(), String::new());
     let files = Files { dir, changed: BTreeSet::new() };
-    let mut export = Export { schemas, files, now_s, labels, samples, name, written: Written::default() };
-    ask.each(range, super::LINE_SAMPLES, |scan, samples| export.take(scan.labels(), samples))?;
+    let around = around(range, schemas.rules().longest_step_s());
+    let mut export =
+        Export { schemas, files, range, now_s, labels, samples, name, written: Written::default() };
+    ask.each(around, super::LINE_SAMPLES, |scan, samples| export.take(scan.labels(), samples))?;
     export.end_series()?;
     export.files.finish().with_context(|| format!("cannot make the names in {} durable", dir.display()))?;
     Ok(export.written)
+}
+
+/// The samples that decide about the values of a range: those in the slots before and after it, too ([`Slots`]).
+const fn around(range: TimeRange, longest_step_s: u32) -> TimeRange {
+    let step_ms = 1000 * longest_step_s as i64;
+    TimeRange::new(range.start_ms.saturating_sub(2 * step_ms), range.end_ms.saturating_add(2 * step_ms))
 }
 
 impl Export<'_> {
@@ -83,7 +93,9 @@ impl Export<'_> {
     }
 
     fn end_series(&mut self) -> anyhow::Result<()> {
-        if self.samples.is_empty() {
+        let TimeRange { start_ms, end_ms } = self.range;
+        if !self.samples.timestamps.iter().any(|timestamp_ms| (start_ms..=end_ms).contains(timestamp_ms)) {
+            self.samples.clear();
             return Ok(());
         }
         self.name.clear();
@@ -128,7 +140,7 @@ impl Export<'_> {
             archives: archives.collect(),
         };
         let encoded = header.encode()?;
-        let Self { files, samples, now_s, .. } = self;
+        let Self { files, samples, now_s, range, .. } = self;
         files.write(path, |file| {
             file.write_all(&encoded)?;
             let mut values = Vec::new();
@@ -140,6 +152,10 @@ impl Export<'_> {
                     slots.push(*timestamp_ms, *value);
                 }
                 slots.finish();
+                // slots that end before the range
+                let before_s = range.start_ms.div_euclid(1000).saturating_sub(layout.start_s);
+                let before = before_s.div_euclid(layout.step_s).clamp(0, values.len() as i64);
+                values[..before as usize].fill(f64::NAN);
                 file.seek(SeekFrom::Start(header.offset(number)))?;
                 file.write_all(&archive.encode(layout.start_s, &values))?;
             }

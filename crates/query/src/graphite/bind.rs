@@ -216,7 +216,7 @@ impl Binder<'_> {
             .ok_or_else(|| (at, format!("there is no function {:?}", excerpt(&call.name))))?;
         let mut arguments = Vec::new();
         let outer_needs_all = self.needs_all;
-        self.needs_all |= function.counts_series;
+        self.needs_all |= function.counts_series || has_counting_callback(function, call);
         for (number, argument) in call.positional.iter().enumerate() {
             let parameter = function.parameter_at(number).ok_or_else(|| {
                 (argument.at, format!("too many arguments of function {:?}", function.name))
@@ -245,6 +245,17 @@ impl Binder<'_> {
         }
         Ok(Node::Call(Invocation { function, arguments }))
     }
+}
+
+/// True if the function passes its series to one that counts them, such as `groupByNode(a.*, 0, "countSeries")`.
+fn has_counting_callback(function: &Function, call: &Call) -> bool {
+    let counts = |argument: &Ast| match &argument.kind {
+        Kind::Literal(Literal::Text(name)) => functions::find(name).is_some_and(|found| found.counts_series),
+        _ => false,
+    };
+    let named = call.named.iter().map(|(_, argument)| argument);
+    function.params.iter().any(|param| param.kind == Type::AggOrSeriesFunc)
+        && call.positional.iter().chain(named).any(counts)
 }
 
 /// A name that the client chose, cut to a length that a message can show.

@@ -96,36 +96,46 @@ impl Layout {
     }
 }
 
+/// A mark stands this long before its value, and longer for each doubling of the value's step.
+const MARK_LEAD_MS_MIN: i64 = 100;
+const MARK_LEAD_MS_MAX: i64 = 999;
+const LEAD_MS_OF_A_DOUBLING: f64 = 32.0;
+
 /// The time of the mark that the import puts before a coarse value. A mark is a staleness marker. It has no other effect on Graphite's
-/// queries, and none on PromQL at whole seconds. `archive` is the number of the value's archive in the file. 0 is the finest, which has
-/// no marks.
-pub const fn mark_ms(at_s: i64, archive: usize) -> i64 {
-    at_s * 1000 - archive as i64
+/// queries, and none on PromQL at whole seconds. `step_s` is that of the value's archive in the file. The archives of a schema may have
+/// other steps than those of the file.
+pub fn mark_ms(at_s: i64, step_s: i64) -> i64 {
+    at_s * 1000 - mark_lead_ms(step_s)
 }
 
-/// If the sample is a mark: the time in milliseconds, and the archive, of the value that it announces.
-fn marked(timestamp_ms: i64, value: f64) -> Option<(i64, usize)> {
-    let archive = 1000 - timestamp_ms.rem_euclid(1000);
-    let is_mark = is_stale(value) && (1..=MARKED_ARCHIVE_MAX).contains(&archive);
-    is_mark.then_some((timestamp_ms + archive, archive as usize))
+/// How long before a value its mark stands. It grows with the step, so that it says the step: exactly enough, because each step of a
+/// schema is at least twice the one before.
+fn mark_lead_ms(step_s: i64) -> i64 {
+    let doublings = (step_s.max(1) as f64).log2();
+    let lead_ms = MARK_LEAD_MS_MIN + (doublings * LEAD_MS_OF_A_DOUBLING).round() as i64;
+    lead_ms.min(MARK_LEAD_MS_MAX)
 }
 
-/// Limit on the archives of a file, without the finest.
-const MARKED_ARCHIVE_MAX: i64 = 63;
+/// If the sample is a mark: the time of the value that it announces, and [`mark_lead_ms`] of the value's step.
+fn marked(timestamp_ms: i64, value: f64) -> Option<(i64, i64)> {
+    let lead_ms = timestamp_ms.saturating_neg().rem_euclid(1000);
+    let is_mark = is_stale(value) && (MARK_LEAD_MS_MIN..=MARK_LEAD_MS_MAX).contains(&lead_ms);
+    is_mark.then(|| (timestamp_ms.saturating_add(lead_ms), lead_ms))
+}
 
 /// Turns the samples of one series into values. It keeps two samples, and those of one value at a time for each archive.
 #[derive(Debug)]
 pub struct Slots<'a> {
     schema: &'a Schema,
     layout: Layout,
-    /// Steps of the archives after the finest.
-    coarse_ms: Vec<i64>,
+    /// The archives after the finest: the step, and [`mark_lead_ms`] of it.
+    coarse_ms: Vec<(i64, i64)>,
     /// The time of the sample before those that wait.
     before_ms: i64,
     /// The latest two samples, the older one first. The next two samples decide about a sample.
     waiting: [Option<Sample>; 2],
-    /// The time and archive of the value that the latest mark announces.
-    mark: Option<(i64, usize)>,
+    /// What the latest mark says, as [`marked`] returns it.
+    mark: Option<(i64, i64)>,
     /// The slot of each archive that is being filled, finest first. The last one is that of the layout.
     filling: Vec<Filling>,
     values: &'a mut Vec<f64>,
@@ -135,8 +145,8 @@ pub struct Slots<'a> {
 struct Sample {
     timestamp_ms: i64,
     value: f64,
-    /// The archive that a mark names. 0 if there is none.
-    marked: usize,
+    /// How long before the sample its mark stands. 0 if there is none.
+    mark_lead_ms: i64,
 }
 
 #[derive(Debug)]
@@ -170,8 +180,8 @@ impl<'a> Slots<'a> {
             Filling::new(step_s, ratio)
         });
         let filling = filling.collect();
-        let coarse_ms =
-            archives[1..].iter().map(|archive| archive.step_s.max(1).saturating_mul(1000)).collect();
+        let coarse = archives[1..].iter().map(|archive| archive.step_s.max(1));
+        let coarse_ms = coarse.map(|step_s| (step_s.saturating_mul(1000), mark_lead_ms(step_s))).collect();
         let (before_ms, waiting) = (i64::MIN, [None; 2]);
         Self { schema, layout, coarse_ms, before_ms, waiting, mark: None, filling, values }
     }
@@ -186,8 +196,8 @@ impl<'a> Slots<'a> {
             self.fill(timestamp_ms, value, 0);
         } else {
             let mark = self.mark.filter(|(at_ms, _)| *at_ms == timestamp_ms);
-            let marked = mark.map_or(0, |(_, archive)| archive);
-            self.take(Some(Sample { timestamp_ms, value, marked }));
+            let mark_lead_ms = mark.map_or(0, |(_, lead_ms)| lead_ms);
+            self.take(Some(Sample { timestamp_ms, value, mark_lead_ms }));
         }
     }
 
@@ -218,13 +228,13 @@ impl<'a> Slots<'a> {
         let before = sample.timestamp_ms.saturating_sub(self.before_ms);
         let after = next_ms[0].saturating_sub(sample.timestamp_ms);
         let mut history = 0;
-        for (step_ms, archive) in self.coarse_ms.iter().zip(1..) {
+        for ((step_ms, lead_ms), archive) in self.coarse_ms.iter().zip(1..) {
             if after < *step_ms || sample.timestamp_ms.rem_euclid(*step_ms) != 0 {
                 break; // not lone at this step, so not at longer ones either
             }
             let follows = before == *step_ms;
             let is_followed = after == *step_ms && next_ms[1].saturating_sub(next_ms[0]) >= *step_ms;
-            if follows || is_followed || archive <= sample.marked {
+            if follows || is_followed || *lead_ms <= sample.mark_lead_ms {
                 history = archive;
             }
         }

@@ -89,6 +89,8 @@ fn paths_without_values_leave_memory_to_others() {
             "countSeries(sortByName(dead.*))",
             "countSeries(limit(scale(dead.*,2),99))",
             "applyByNode(live.0,0,'countSeries(dead.*)')",
+            "groupByNode(dead.*,0,'countSeries')",
+            "groupByNodes(dead.*,'countSeries',0)",
         ] {
             assert_eq!(store.render(target)[0].values[0], 8.0, "{target}");
         }

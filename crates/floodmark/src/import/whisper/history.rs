@@ -69,7 +69,8 @@ impl<'a> History<'a> {
     fn end_waiting(&mut self, is_followed: bool) -> anyhow::Result<()> {
         let Some(Coarse { archive, at_s, value, follows }) = self.waiting.take() else { return Ok(()) };
         if !follows && !is_followed {
-            self.intake.sample(mark_ms(at_s, archive), f64::from_bits(STALE_NAN_BITS))?;
+            let step_s = i64::from(self.archives[archive].step_s);
+            self.intake.sample(mark_ms(at_s, step_s), f64::from_bits(STALE_NAN_BITS))?;
             self.intake.tally.samples -= 1; // a mark is no value
         }
         self.intake.sample(1000 * at_s, value)

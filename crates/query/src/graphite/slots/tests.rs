@@ -114,19 +114,26 @@ fn coarse_history_is_taken_as_it_is() {
 
 #[test]
 fn marked_values_are_history_of_their_archive() {
-    let mark = |at_s: i64, archive| (mark_ms(at_s, archive), f64::from_bits(model::STALE_NAN_BITS));
-    check(&[10, 60], Aggregate::Sum, &[mark(60, 1), (60_000, 8.0)], &[NONE, 8.0, NONE]);
-    check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 2), (600_000, 8.0)], &[NONE, 8.0, NONE]);
+    let mark = |at_s: i64, step_s| (mark_ms(at_s, step_s), f64::from_bits(model::STALE_NAN_BITS));
+    check(&[10, 60], Aggregate::Sum, &[mark(60, 60), (60_000, 8.0)], &[NONE, 8.0, NONE]);
+    check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 600), (600_000, 8.0)], &[NONE, 8.0, NONE]);
     // one of ten values of the finer archive
-    check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 1), (600_000, 8.0)], &[NONE, NONE, NONE]);
+    check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 60), (600_000, 8.0)], &[NONE, NONE, NONE]);
+    // the file had other steps than the schema: one of 60, or of 300 seconds, and one of an hour
+    check(&[10, 600], Aggregate::Sum, &[mark(600, 60), (600_000, 8.0)], &[NONE, NONE, NONE]);
+    check(&[10, 600], Aggregate::Sum, &[mark(600, 300), (600_000, 8.0)], &[NONE, NONE, NONE]);
+    check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 3600), (600_000, 8.0)], &[NONE, 8.0, NONE]);
     // finer values count, whatever was marked
-    check(&[10, 60], Aggregate::Sum, &[mark(60, 1), (60_000, 8.0), (80_000, 1.0)], &[NONE, NONE]);
+    check(&[10, 60], Aggregate::Sum, &[mark(60, 60), (60_000, 8.0), (80_000, 1.0)], &[NONE, NONE]);
     // a mark is for the value at its time only, and other NaNs are no marks
-    check(&[10, 60], Aggregate::Sum, &[mark(60, 1), (120_000, 8.0)], &[NONE, NONE, NONE]);
+    check(&[10, 60], Aggregate::Sum, &[mark(60, 60), (120_000, 8.0)], &[NONE, NONE, NONE]);
     check(&[10, 60], Aggregate::Sum, &[(59_999, NONE), (60_000, 8.0)], &[NONE, NONE, NONE]);
-    for archive in [1, 2, 63] {
-        let (at_ms, value) = mark(-7_200, archive);
-        assert_eq!(marked(at_ms, value), Some((-7_200_000, archive)));
+    let mut last_ms = 0;
+    for doublings in 0..31 {
+        let (at_ms, value) = mark(-7_200, 1 << doublings);
+        let (announced_ms, lead_ms) = marked(at_ms, value).unwrap();
+        assert_eq!((announced_ms, lead_ms > last_ms), (-7_200_000, doublings < 30), "{lead_ms} ms");
+        last_ms = lead_ms;
     }
 }
 
@@ -146,8 +153,8 @@ fn values_do_not_depend_on_the_range() {
             let at_s = rng.below(6_000 / step_s) as i64 * step_s as i64;
             samples.insert(1_000 * at_s, rng.below(1_000) as f64);
             if rng.chance(0.2) {
-                samples
-                    .insert(mark_ms(at_s, 1 + rng.below(2) as usize), f64::from_bits(model::STALE_NAN_BITS));
+                let marked_s = [60, 300][rng.below(2) as usize];
+                samples.insert(mark_ms(at_s, marked_s), f64::from_bits(model::STALE_NAN_BITS));
             }
         }
         let archive = 1 + rng.below(2) as usize;
