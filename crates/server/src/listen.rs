@@ -20,6 +20,7 @@ mod peer;
 mod rejections;
 mod stall;
 pub(crate) mod statsd;
+mod unstored;
 
 pub(crate) use connections::Connection;
 pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHandshakes};

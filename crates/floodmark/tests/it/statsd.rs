@@ -1,5 +1,6 @@
 //! Sends statsd's datagrams, and queries what they add up to.
 
+use crate::graphite::lines::example;
 use crate::harness::process::command;
 use crate::harness::{Options, Server, now_ms, wait_for};
 use std::net::UdpSocket;
@@ -110,6 +111,22 @@ fn the_rate_of_requests_does_not_divide_an_interval() {
     }
     wait_for("all series", || (server.metric("floodmark_head_series_created_total") >= 3000.0).then_some(()));
     assert_eq!(server.metric(r#"floodmark_statsd_dropped_total{reason="refused"}"#), 0.0);
+}
+
+/// A sender of statsd gets no answer, so the list and the log say what its tenant's limit refuses.
+#[test]
+fn values_of_statsd_beyond_a_limit_are_listed_and_logged() {
+    const LOGGED: &str = "values of statsd were not stored";
+    let server = Server::start(options().arg("--active-series=2").allow(LOGGED));
+    send(&server, "a:1|c\nb:1|c\nc:1|c\nd:1|c\ne:1|c");
+    let logged = wait_for("the line", || server.log_lines(LOGGED).into_iter().next());
+    for part in [r#"reason="active_series""#, "samples=3 ", "tenant=anonymous", "(setting active_series)"] {
+        assert!(logged.contains(part), "{part} is missing in {logged}");
+    }
+    let listed = example(&server, "active_series");
+    assert!(listed["message"].to_string().contains("(setting active_series)"), "{listed}");
+    assert!(listed["series"].is_string() && listed["metric"].is_null(), "{listed}");
+    assert!(server.metric(r#"floodmark_statsd_dropped_total{reason="refused"}"#) >= 3.0);
 }
 
 #[test]

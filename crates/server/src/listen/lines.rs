@@ -121,8 +121,7 @@ impl Lines {
         let (context, registry) = (Arc::clone(app.node.writes()), app.node.registry());
         let settings = &context.settings.graphite;
         let metrics = Arc::new(Metrics::new(registry));
-        let (reads, recent) = (Arc::clone(app.node.reads()), Arc::clone(&app.recent_refusals));
-        let drops = Arc::new(Drops::new(reads, recent, registry));
+        let drops = Arc::new(Drops::new(app));
         let parts = (Arc::clone(&context), Arc::clone(&app.new_series_queue));
         let creation = Arc::new(Creation::new(parts.0, parts.1, Arc::clone(&drops), Arc::clone(&metrics)));
         let intake = Intake::new(Arc::clone(&context), Arc::clone(&creation), Arc::clone(&drops), metrics);

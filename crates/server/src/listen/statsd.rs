@@ -9,10 +9,14 @@
 
 mod totals;
 
+use super::unstored::{Line, Recorder, Unstored};
 use crate::http::App;
+use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::write_path;
+use admission::Postponed;
 use model::{Principal, Rights};
+use std::fmt::{self, Display};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +25,7 @@ use tokio::net::UdpSocket;
 use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use totals::{Dropped, Limits, Part, Totals};
+use tracing::field::display;
 
 /// Length of the longest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
@@ -36,6 +41,9 @@ const BATCH: Limits = Limits { series: 1000, label_bytes: 128 << 10, values: 24 
 
 /// When the server stops, this is the time to store the last interval.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time between two lines of the log for the same reason.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Metrics {
@@ -83,11 +91,8 @@ pub(crate) struct Statsd {
     /// Bytes of datagrams since the last interval was admitted.
     received_bytes: usize,
     metrics: Metrics,
-    log_again: Instant,
+    unstored: Recorder,
 }
-
-/// Refusals are logged at most this often.
-const LOG_EVERY: Duration = Duration::from_secs(60);
 
 impl Statsd {
     pub(crate) fn new(app: &App, socket: Option<UdpSocket>) -> Self {
@@ -105,8 +110,8 @@ impl Statsd {
             totals,
             received_bytes: 0,
             metrics,
+            unstored: Recorder::new(app, LOG_EVERY, write),
             context,
-            log_again: Instant::now(),
         }
     }
 
@@ -134,6 +139,7 @@ impl Statsd {
         if timeout(LAST_TIMEOUT, self.flush(&socket, &mut buffer)).await.is_err() {
             tracing::warn!("stopping before the last interval of statsd is stored");
         }
+        self.unstored.log_rest();
     }
 
     /// Reads some of the datagrams that have arrived.
@@ -167,12 +173,13 @@ impl Statsd {
 
     /// Stores the values of the interval that ends now. What arrives meanwhile belongs to the next interval.
     async fn flush(&mut self, socket: &UdpSocket, buffer: &mut [u8]) {
+        self.unstored.log_due();
         let (context, principal) = (Arc::clone(&self.context), self.principal.clone());
         // The interval is one request, however many batches it has. If it is refused, it goes on until the next attempt.
         let received_bytes = self.received_bytes;
         let admitting = write_path::admit(&context, &principal, received_bytes);
         if let Err(refusal) = self.reading_meanwhile(socket, buffer, admitting).await {
-            return self.log(&refusal);
+            return self.refused(0, &refusal);
         }
         self.received_bytes -= received_bytes;
         let now_ms = context.clock.now_ms();
@@ -185,7 +192,7 @@ impl Statsd {
             if let Some(full) = left_out {
                 // counters and gauges are in the next interval too; quantiles and sets are lost
                 self.metrics.memory.inc();
-                self.log(&full.into());
+                self.refused(1, &full.into());
             }
             if batch.floats.series.is_empty() {
                 yield_now().await;
@@ -194,10 +201,11 @@ impl Statsd {
             let samples = batch.floats.values.len() as u64;
             let writing = write_path::write_admitted(&context, &principal, &mut batch, memory);
             match self.reading_meanwhile(socket, buffer, writing).await {
-                Ok(outcome) => self.metrics.refused.add(outcome.refused_samples),
+                Ok(outcome) => self.left_out(&outcome),
                 Err(unwritten) => {
-                    self.metrics.refused.add(samples - unwritten.samples.min(samples));
-                    self.log(&unwritten.refusal);
+                    let refused = samples - unwritten.samples.min(samples);
+                    self.metrics.refused.add(refused);
+                    self.refused(refused, &unwritten.refusal);
                 }
             }
         }
@@ -226,11 +234,33 @@ impl Statsd {
         }
     }
 
-    fn log(&mut self, refusal: &Refusal) {
-        let now = Instant::now();
-        if now >= self.log_again {
-            self.log_again = now + LOG_EVERY;
-            tracing::warn!(reason = refusal.reason, "values of statsd were not stored: {refusal}");
+    /// Records samples that cannot be stored because of what they are, or because of a limit that nothing waits for.
+    fn left_out(&self, outcome: &Outcome) {
+        self.metrics.refused.add(outcome.refused_samples);
+        if outcome.refused_samples == 0 {
+            return;
         }
+        let reason = outcome.postponed.first().copied().map_or("partial_write", Postponed::reason);
+        let (message, series) = match outcome.errors.first() {
+            Some((error, series)) => (error as &dyn Display, series.as_str()),
+            None => (&"" as &dyn Display, ""),
+        };
+        self.record(reason, outcome.refused_samples, format_args!("{message}"), series);
     }
+
+    /// Records a refusal. The samples of an interval that goes on are not counted.
+    fn refused(&self, samples: u64, refusal: &Refusal) {
+        let series = refusal.series.as_deref().unwrap_or_default();
+        self.record(refusal.reason, samples, format_args!("{}", refusal.cause()), series);
+    }
+
+    fn record(&self, reason: &'static str, samples: u64, message: fmt::Arguments<'_>, series: &str) {
+        let tenant = &self.principal.tenant;
+        self.unstored.add(&Unstored { reason, tenant, count: samples, message, series, sender: None });
+    }
+}
+
+fn write(Line { reason, tenant, count: samples, example }: Line) {
+    let (tenant, series, why) = (tenant.map(display), &*example.series, &*example.message);
+    tracing::warn!(reason, samples, tenant, series, why, "values of statsd were not stored");
 }

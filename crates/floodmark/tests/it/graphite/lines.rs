@@ -5,6 +5,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+/// Is logged for a tenant with paused bodies.
+const WAIT: &str = "points of known series wait";
+
 pub(crate) fn options() -> Options {
     Options::default().arg("--graphite=127.0.0.1:0")
 }
@@ -229,6 +232,15 @@ fn a_connection_waits_while_its_points_cannot_be_stored() {
     assert!(server.metric("floodmark_graphite_pauses_total") >= 1.0);
     assert_eq!(server.metric("floodmark_graphite_paused_bodies"), 0.0);
     assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
+    // the list and the log say for which tenant, and why
+    let listed = example(&server, "samples_rate");
+    let message = listed["message"].as_str().unwrap();
+    assert!(message.starts_with("points wait: ") && message.contains("samples_per_second"), "{listed}");
+    assert!(listed["sender"] == "127.0.0.1" && listed["status"].is_null(), "{listed}");
+    let logged = wait_for("the line", || server.log_lines(WAIT).into_iter().next());
+    for part in [r#"reason="samples_rate""#, "tenant=anonymous", "127.0.0.1", "samples_per_second"] {
+        assert!(logged.contains(part), "{part} is missing in {logged}");
+    }
 }
 
 /// The server does not read a connection while it tries to write what it has read. This time is not the sender's, whose line is
@@ -237,7 +249,7 @@ fn a_connection_waits_while_its_points_cannot_be_stored() {
 fn a_pause_of_the_server_ends_no_unfinished_line() {
     const CONNECTIONS: i64 = 40;
     let rate = "samples_per_second = 1000\nrate_burst = '1s'\nbody_timeout = '1s'";
-    let server = Server::start(options().config(rate));
+    let mut server = Server::start(options().config(rate));
     let now_s = now_ms() / 1000;
     // the tenant is above its rate for four seconds
     let points = (0..5000).map(|i| format!("late.n{} 0 {}\n", i % CONNECTIONS, now_s - 6000 + i));
@@ -258,6 +270,14 @@ fn a_pause_of_the_server_ends_no_unfinished_line() {
     }
     assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
     assert_eq!(server.value(r#"sum({__name__=~"late.+"})"#, now_ms() + 2000), Some(2.0 * CONNECTIONS as f64));
+    let pauses = server.metric("floodmark_graphite_pauses_total");
+    server.terminate();
+    let lines = wait_for("lines with all pauses", || {
+        let lines = server.log_lines(WAIT);
+        let refusals = |line: &String| line.split_once("refusals=")?.1.split(' ').next()?.parse::<f64>().ok();
+        (lines.iter().filter_map(refusals).sum::<f64>() == pauses).then_some(lines)
+    });
+    assert!(lines.len() < CONNECTIONS as usize, "{lines:?}");
 }
 
 #[test]

@@ -99,7 +99,8 @@ fn when_the_queue_is_full_the_newest_points_are_dropped_by_name() {
     }
     let listed = server.send(&Request::get("/api/v1/refusals")).json();
     let groups = listed["data"].as_array().unwrap();
-    assert_eq!(groups.iter().filter(|group| group["reason"] == "new_series_queue").count(), 1, "{listed}");
+    let groups: Vec<_> = groups.iter().filter(|group| group["reason"] == "new_series_queue").collect();
+    assert_eq!(groups.len(), 1, "{listed}");
     assert!(groups[0]["metric"].is_null() && !groups[0]["earlier"].is_null(), "{listed}");
     assert!(server.metric(r#"floodmark_budget_used_bytes{account="inflight"}"#) < (64 << 20) as f64 / 4.0);
     // what was only counted is logged at the end, although no further point is dropped for this reason

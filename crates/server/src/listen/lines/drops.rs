@@ -1,16 +1,20 @@
-//! Points that are not stored although they arrived: counts, [lines in the log](log), and examples for `/api/v1/refusals`.
+//! Points that are not stored although they arrived, and those that wait: counts, lines in the log, and examples for
+//! `/api/v1/refusals`.
 
-mod log;
-
-use self::log::{DropLog, Line};
-use crate::http::recent_refusals::{RecentRefusals, Refused};
-use crate::query_source;
+use crate::http::App;
+use crate::listen::unstored::{Line, Recorder, Unstored};
+use crate::refusal::Refusal;
 use model::TenantId;
-use parking_lot::Mutex;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
-use stdx::telemetry::{Counter, Registry};
+use std::time::Duration;
+use stdx::telemetry::Counter;
+
+/// Time between two lines of the log for dropped points of the same tenant and reason.
+const LOG_DROPS_EVERY: Duration = Duration::from_secs(10);
+
+/// The same for points that wait. It is longer, because nothing is lost.
+const LOG_PAUSES_EVERY: Duration = Duration::from_secs(60);
 
 /// Why points are not stored. The names are label values of a metric, and ids in `/api/v1/refusals`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,55 +86,54 @@ pub(super) struct Drop<'a> {
 
 #[derive(Debug)]
 pub(super) struct Drops {
-    reads: Arc<query_source::Context>,
-    recent: Arc<RecentRefusals>,
     points: [Counter; Reason::ALL.len()],
-    log: Mutex<DropLog>,
+    dropped: Recorder,
+    paused: Recorder,
 }
 
 impl Drops {
-    pub(super) fn new(reads: Arc<query_source::Context>, recent: Arc<RecentRefusals>, r: &Registry) -> Self {
+    pub(super) fn new(app: &App) -> Self {
         let counter = |reason: Reason| {
             let help = "Points received by Graphite's protocols that were not stored, by reason.";
-            r.counter_with("floodmark_graphite_dropped_points_total", help, &[("reason", reason.name())])
+            let labels = &[("reason", reason.name())];
+            app.node.registry().counter_with("floodmark_graphite_dropped_points_total", help, labels)
         };
-        Self { reads, recent, points: Reason::ALL.map(counter), log: Mutex::default() }
+        Self {
+            points: Reason::ALL.map(counter),
+            dropped: Recorder::new(app, LOG_DROPS_EVERY, write_dropped),
+            paused: Recorder::new(app, LOG_PAUSES_EVERY, write_paused),
+        }
     }
 
     pub(super) fn add(&self, drop: &Drop<'_>) {
         let Drop { reason, tenant, points, message, series, sender } = *drop;
         self.points[reason as usize].add(points);
-        let refused = Refused {
-            tenant: Some(tenant.clone()),
-            reason: reason.name(),
-            status: None,
-            message,
-            metric: "", // each series has a name of its own
-            series,
-            address: sender,
-            user_agent: "",
-        };
-        self.recent.add(&refused, || self.reads.has_data(tenant));
-        let line = self.log.lock().add(drop, self.reads.clock.instant());
-        line.into_iter().for_each(write);
+        let (reason, count) = (reason.name(), points);
+        self.dropped.add(&Unstored { reason, tenant, count, message, series, sender });
     }
 
-    /// Logs the drops that were only counted so far, if the time for their next line has come. Must be called now and then.
+    /// Records that points of known series were refused, and are kept until they can be stored.
+    pub(super) fn paused(&self, tenant: &TenantId, sender: Option<IpAddr>, refusal: &Refusal) {
+        let (reason, series) = (refusal.reason, refusal.series.as_deref().unwrap_or_default());
+        let message = format_args!("points wait: {}", refusal.cause());
+        self.paused.add(&Unstored { reason, tenant, count: 1, message, series, sender });
+    }
+
+    /// Logs what was only counted so far, if the time for its next line has come. Must be called now and then.
     pub(super) fn log_due(&self) {
-        let due = self.log.lock().due(self.reads.clock.instant());
-        due.into_iter().for_each(write);
+        self.dropped.log_due();
+        self.paused.log_due();
     }
 
-    /// Logs all drops that were only counted so far, because the server stops.
+    /// Logs all that was only counted so far, because the server stops.
     pub(super) fn log_rest(&self) {
-        let rest = self.log.lock().rest();
-        rest.into_iter().for_each(write);
+        self.dropped.log_rest();
+        self.paused.log_rest();
     }
 }
 
-fn write(Line { reason, tenant, points, example }: Line) {
-    let (reason, series, why) = (reason.name(), &*example.series, &*example.message);
-    let sender = example.sender.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
+fn write_dropped(Line { reason, tenant, count: points, example }: Line) {
+    let (series, why, sender) = (&*example.series, &*example.message, shown(example.sender));
     match tenant {
         Some(tenant) => {
             tracing::info!(reason, points, %tenant, sender, series, why, "points were dropped");
@@ -139,4 +142,27 @@ fn write(Line { reason, tenant, points, example }: Line) {
             tracing::info!(reason, points, sender, series, why, "points of further tenants were dropped");
         }
     }
+}
+
+fn write_paused(Line { reason, tenant, count: refusals, example }: Line) {
+    let (series, why, sender) = (&*example.series, &*example.message, shown(example.sender));
+    match tenant {
+        Some(tenant) => {
+            tracing::info!(reason, refusals, %tenant, sender, series, why, "points of known series wait");
+        }
+        None => {
+            tracing::info!(
+                reason,
+                refusals,
+                sender,
+                series,
+                why,
+                "points of known series of further tenants wait"
+            );
+        }
+    }
+}
+
+fn shown(sender: Option<IpAddr>) -> String {
+    sender.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
 }

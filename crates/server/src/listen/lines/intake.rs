@@ -262,10 +262,7 @@ impl Intake {
         let mut late = Late::None;
         loop {
             match next(&refusal, source.has_many_tenants, source.is_in_lane) {
-                Next::Retry(wait) => {
-                    let _paused = self.metrics.pause(&refusal);
-                    tokio::time::sleep(wait).await;
-                }
+                Next::Retry(wait) => self.pause(source, body.senders.only(), &refusal, wait).await,
                 Next::GiveUp => {
                     let sender = body.senders.only();
                     self.refused(source, sender, messages(source.protocol, &body.bytes), &refusal);
@@ -280,6 +277,13 @@ impl Intake {
                 Err(other) => refusal = other,
             }
         }
+    }
+
+    /// Waits until points that were refused may be written again.
+    async fn pause(&self, source: &Source, of_body: Option<IpAddr>, refusal: &Refusal, wait: Duration) {
+        self.drops.paused(&source.principal.tenant, source.sender.or(of_body), refusal);
+        let _paused = self.metrics.pause(refusal);
+        tokio::time::sleep(wait).await;
     }
 
     /// Writes a body again, and waits until its points of known series are durable.
@@ -334,10 +338,7 @@ impl Intake {
                         return Late::Queued;
                     }
                     match next(&refusal, source.has_many_tenants, source.is_in_lane) {
-                        Next::Retry(wait) => {
-                            let _paused = self.metrics.pause(&refusal);
-                            tokio::time::sleep(wait).await;
-                        }
+                        Next::Retry(wait) => self.pause(source, None, &refusal, wait).await,
                         Next::GiveUp => break refusal,
                     }
                 }
