@@ -287,6 +287,39 @@ fn a_credential_of_a_mebibyte_is_refused() {
     server.send(&with(line("m"), BASIC)).expect(204, &[]);
 }
 
+/// The server refuses requests before it reads their bodies. A client that sends the body at once must get the answer, too, rather
+/// than a connection that breaks.
+#[test]
+fn a_client_that_sends_a_large_body_gets_the_refusal() {
+    let credentials = Credentials::new();
+    let server = Server::start(credentials.options("[]"));
+    let large = |bytes: usize| Request::post("/api/v1/graphite", vec![b'x'; bytes]).tenant("a");
+    let wrong = |request: Request| with(request, "Bearer wrong");
+    let mut connection = Connection::open(server.address).unwrap();
+    for _ in 0..3 {
+        connection.send(&wrong(large(300_000))).unwrap().expect(401, &["unknown"]);
+        connection.send(&with(large(300_000).tenant("b"), BASIC)).unwrap().expect(403, &[]);
+        let chunked = wrong(large(0)).header("Transfer-Encoding", "chunked").head() + "2\r\nxx\r\n0\r\n\r\n";
+        connection.send_bytes(chunked.as_bytes()).unwrap();
+        connection.reply().unwrap().expect(401, &["unknown"]);
+        connection.send(&with(line("m"), BASIC)).unwrap().expect(204, &[]);
+    }
+    let expect_last = |mut connection: Connection, request: &[u8]| {
+        connection.send_bytes(request).unwrap();
+        let reply = connection.reply().unwrap();
+        reply.expect(401, &["unknown"]);
+        assert_eq!(reply.header("connection"), Some("close"));
+        let end = connection.reply().unwrap_err();
+        assert_eq!(end.kind(), std::io::ErrorKind::UnexpectedEof, "{end}");
+    };
+    expect_last(connection, &wrong(large(3_000_000)).bytes());
+    let head = || wrong(large(0)).header("Content-Length", "1000");
+    let open = || Connection::open(server.address).unwrap();
+    // neither client sends its body: one waits until it is asked for it, and the other is too slow
+    expect_last(open(), head().header("Expect", "100-continue").head().as_bytes());
+    expect_last(open(), head().head().as_bytes());
+}
+
 #[test]
 fn a_trusted_proxy_names_the_tenant() {
     let credentials = Credentials::new();

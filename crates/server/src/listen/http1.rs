@@ -1,18 +1,31 @@
+//! Connections of HTTP/1.
+//!
+//! If the service answers before it has read the request's body, the connection reads and discards what is left: see
+//! [`received`]. If that is too much, the connection is closed after the answer, and waits for the client first: see
+//! [`lingering`].
+
+mod lingering;
+mod received;
+
 use super::Client;
 use super::connections::{Busy, Connection, Link};
 use crate::limits::budget::CONNECTION_BYTES;
 use axum::Router;
-use axum::body::{Body, Bytes};
-use hyper::Request;
+use axum::body::Body;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use lingering::Lingering;
+use received::lend;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -61,6 +74,8 @@ impl Session {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { service, watcher } = self;
+        let is_unread = Arc::new(AtomicBool::new(false));
+        let stream = Lingering::new(stream, Arc::clone(&is_unread));
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(client.peer);
             request.extensions_mut().insert(Connection::new(Arc::clone(&link)));
@@ -68,8 +83,16 @@ impl Session {
                 request.extensions_mut().insert(names.clone());
             }
             let busy = link.begin(!request.body().is_end_stream());
-            let answer = service.call(request.map(|body| Received { body, link: Arc::clone(&link) }));
-            async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
+            let (request, remainder) = lend(request, Arc::clone(&link));
+            let (answer, is_unread) = (service.call(request), Arc::clone(&is_unread));
+            async move {
+                let mut answer: Response<Body> = answer.await?;
+                if !remainder.discard().await {
+                    is_unread.store(true, Ordering::Relaxed);
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer.map(|body| Answer { body, _busy: busy }))
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -79,47 +102,6 @@ impl Session {
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "connection ended");
         }
-    }
-}
-
-/// Body of a request. Tells the connection's [`Link`] about each read.
-struct Received {
-    body: Incoming,
-    link: Arc<Link>,
-}
-
-impl HttpBody for Received {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        match &frame {
-            Poll::Pending => self.link.received(None),
-            Poll::Ready(Some(Ok(frame))) => self.link.received(Some(frame.data_ref().map_or(0, Bytes::len))),
-            Poll::Ready(_) => {}
-        }
-        if self.body.is_end_stream() {
-            self.link.end_of_body();
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Received {
-    fn drop(&mut self) {
-        self.link.end_of_body();
     }
 }
 
