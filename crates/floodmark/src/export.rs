@@ -47,7 +47,7 @@ struct Counts {
 
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let runtime = runtime()?;
-    let place = Place::of(&args.place)?;
+    let place = Place::of(&args.place, args.format == ExportFormat::Whisper)?;
     let range = TimeRange::new(args.start.unwrap_or(i64::MIN), args.end.unwrap_or(i64::MAX));
     ensure!(range.start_ms <= range.end_ms, "--end is before --start");
     let mut selectors = Vec::with_capacity(args.matches.len());

@@ -21,10 +21,10 @@ mod tsdb;
 mod whisper;
 
 use crate::cli::transfer::{ImportArgs, ImportFormat};
-use crate::output::say;
+use crate::output::{note, say};
 use anyhow::Context;
 use intake::{Intake, Tally};
-use model::TimeRange;
+use model::{TenantId, TimeRange};
 use progress::Progress;
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -58,7 +58,11 @@ pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     for path in &sources {
         fs::metadata(path).with_context(|| format!("cannot import {}", path.display()))?;
     }
-    let target = Target::open(&args.place, &runtime)?; // may create a data directory
+    let place = Place::of(&args.place, args.format == ImportFormat::Whisper)?;
+    if args.place.tenant.is_none() && place.tenant != TenantId::anonymous() {
+        note(format_args!("floodmark: the tenant is {} (setting graphite_tenant)", place.tenant));
+    }
+    let target = Target::open(place, &runtime)?; // may create a data directory
     let mut reports = Vec::with_capacity(sources.len());
     for (i, path) in sources.iter().enumerate() {
         let label = format!("[{}/{}] {}", i + 1, sources.len(), path.display());

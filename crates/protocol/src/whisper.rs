@@ -23,6 +23,9 @@ pub const ARCHIVES_MAX: usize = 64;
 /// Limit on the size of a file that is read. It has room for 22 million points, such as two years at three seconds.
 pub const FILE_BYTES_MAX: u64 = 256 << 20;
 
+/// How files that go-carbon has compressed begin. Source: `compressedMagicString` of `go-whisper`.
+const COMPRESSED_MAGIC: &[u8] = b"whisper_compressed";
+
 const HEADER_BYTES: usize = 16;
 const ARCHIVE_BYTES: usize = 12;
 const POINT_BYTES: usize = 12;
@@ -63,6 +66,8 @@ pub struct Header {
 pub enum WhisperError {
     #[error("the file has {bytes} bytes, its header needs {needs}")]
     Short { bytes: u64, needs: u64 },
+    #[error("go-carbon has compressed the file; convert it to the usual format first")]
+    Compressed,
     #[error("unknown aggregation method {0}")]
     Method(u32),
     #[error("the xFilesFactor is not a number from 0 to 1")]

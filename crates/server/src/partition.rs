@@ -364,7 +364,7 @@ impl Owner {
             let wanted = self.refuse_beyond_metric_limit(&mut submission, wanted, left);
             let mut created = 0;
             if wanted > 0 {
-                match self.context.room_for_series(&submission.state, wanted) {
+                match self.context.room_for_series(&submission, wanted) {
                     Ok(room) => {
                         created = self.create_some(&mut submission, room);
                         submission.note_created();

@@ -289,8 +289,11 @@ async fn store_batch(
         let mut load = Load { form: &EncodedLabels, batch, labels, memory: &mut memory };
         (route(context, principal, arrival, &mut load)?, memory, known)
     };
-    let resolved = Resolved { prepared: routed.finish(memory)?, left: None, began };
-    store_within(context, tenant, known, resolved).await
+    let mut prepared = routed.finish(memory)?;
+    for (_, submission, _) in &mut prepared.submissions {
+        submission.is_of_node = source == Source::Node;
+    }
+    store_within(context, tenant, known, Resolved { prepared, left: None, began }).await
 }
 
 /// Stores a request whose series were looked up. `known` is its pass through the gate of known series, which every

@@ -19,9 +19,9 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Tenant of the table
-    #[arg(long, value_name = "TENANT", default_value = "anonymous")]
-    pub(crate) tenant: String,
+    /// Tenant of the table [default: anonymous; for Whisper files, the graphite_tenant of --config]
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: Option<String>,
 }
 
 /// Format of history to import.

@@ -42,8 +42,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn of(args: &PlaceArgs) -> anyhow::Result<Self> {
-        let tenant = TenantId::parse(&args.tenant)?;
+    /// The tenant of Whisper files is by default that of Graphite's ports.
+    pub(crate) fn of(args: &PlaceArgs, has_whisper_files: bool) -> anyhow::Result<Self> {
         // resolve the settings in the same way as the server, so that both use the same tables
         let mut given = serve::given(args.config.as_deref())?;
         if let Some(data_dir) = &args.data_dir {
@@ -53,7 +53,12 @@ impl Place {
             given = given.flag("tables", url);
         }
         let settings = Settings::resolve(&given)?;
-        let Settings { data_dir, lake, graphite_rules: rules, .. } = settings;
+        let Settings { data_dir, lake, graphite, graphite_rules: rules, .. } = settings;
+        let tenant = match &args.tenant {
+            Some(name) => TenantId::parse(name)?,
+            None if has_whisper_files => graphite.tenant,
+            None => TenantId::anonymous(),
+        };
         Ok(Self { data_dir, tenant, tables: lake.url.0, options: lake.options.0, rules })
     }
 
@@ -99,8 +104,7 @@ pub(crate) struct Committed {
 }
 
 impl Target {
-    pub(crate) fn open(args: &PlaceArgs, runtime: &Runtime) -> anyhow::Result<Self> {
-        let place = Place::of(args)?;
+    pub(crate) fn open(place: Place, runtime: &Runtime) -> anyhow::Result<Self> {
         let SeriesSeed { seed, is_new } = server::series_seed(&place.data_dir)?;
         if is_new {
             let data_dir = place.data_dir.display();

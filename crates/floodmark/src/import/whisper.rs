@@ -22,7 +22,7 @@ use crate::whisper_paths::TaggedNames;
 use anyhow::{Context, bail, ensure};
 use history::History;
 use model::{Labels, TimeRange};
-use protocol::whisper::{FILE_BYTES_MAX, File};
+use protocol::whisper::{FILE_BYTES_MAX, File, WhisperError};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
@@ -115,9 +115,15 @@ impl Tree {
             self.left_out.skip("files whose name is not UTF-8", 1);
             return Ok(());
         };
+        let bytes = fs::metadata(&path)?.len();
+        if bytes == 0 {
+            // carbon leaves such files behind when the disk is full
+            self.left_out.skip("empty files", 1);
+            return Ok(());
+        }
         match self.names.labels(parents, stem) {
             Ok(labels) => {
-                self.bytes += fs::metadata(&path)?.len();
+                self.bytes += bytes;
                 self.files.push(TreeFile { labels, path, coarse_step_s: None });
             }
             Err(reason) => self.left_out.skip(&format!("files: {reason}"), 1),
@@ -190,18 +196,24 @@ impl Tree {
         let mut left_out = None;
         for (place, TreeFile { labels, path, .. }) in self.files.iter().enumerate() {
             bytes.clear();
-            let read = read_file(path, &mut bytes)
-                .and_then(|()| Ok(File::parse(&bytes)?))
-                .with_context(|| format!("{} is damaged (--skip-damaged skips it)", path.display()));
+            let read = read_file(path, &mut bytes).and_then(|()| Ok(File::parse(&bytes)?));
             done += bytes.len() as u64;
             let file = match read {
                 Ok(file) => file,
-                Err(error) if skip_damaged => {
+                Err(error) => {
+                    let is_compressed = matches!(error.downcast_ref(), Some(WhisperError::Compressed));
+                    let (what, counted) = match is_compressed {
+                        true => ("cannot be imported", "files that go-carbon has compressed"),
+                        false => ("is damaged", "damaged files"),
+                    };
+                    let error = error.context(format!("{} {what} (--skip-damaged skips it)", path.display()));
+                    if !skip_damaged {
+                        return Err(error);
+                    }
                     note(format_args!("floodmark: left out: {error:#}"));
-                    intake.tally.skip("damaged files", 1);
+                    intake.tally.skip(counted, 1);
                     continue;
                 }
-                Err(error) => return Err(error),
             };
             intake.series(labels)?;
             let mut leave_out = |at_s: i64| {

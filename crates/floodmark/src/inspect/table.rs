@@ -20,7 +20,7 @@ fn with_table<T>(
     f: impl FnOnce(&Place, &Table) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let runtime = runtime()?;
-    let place = Place::of(&args.place)?;
+    let place = Place::of(&args.place, false)?;
     let table = place.required(&runtime)?;
     f(&place, &table)
 }

@@ -1,6 +1,9 @@
 //! Reads Whisper files.
 
-use super::{ARCHIVE_BYTES, ARCHIVES_MAX, Archive, HEADER_BYTES, Header, METHODS, POINT_BYTES, WhisperError};
+use super::{
+    ARCHIVE_BYTES, ARCHIVES_MAX, Archive, COMPRESSED_MAGIC, HEADER_BYTES, Header, METHODS, POINT_BYTES,
+    WhisperError,
+};
 
 /// A file in memory.
 #[derive(Debug)]
@@ -24,6 +27,9 @@ impl<'a> File<'a> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Err(short(HEADER_BYTES));
         };
+        if bytes.starts_with(COMPRESSED_MAGIC) {
+            return Err(WhisperError::Compressed);
+        }
         let [method, _, factor, count] = words(head);
         if !METHODS.contains(&method) {
             return Err(WhisperError::Method(method));

@@ -154,18 +154,19 @@ impl TenantState {
     }
 
     /// Admits up to `wanted` new series, at least one, and returns their number. The caller must create them
-    /// and then call [`Self::created`].
+    /// and then call [`Self::created`]. `at_any_rate`: the tenant's rate limit does not apply.
     pub(crate) fn room_for_series(
         &self,
         own: &TenantSettings,
         wanted: usize,
+        at_any_rate: bool,
         now: Instant,
     ) -> Result<usize, SeriesRefusal> {
         let mut buckets = self.buckets.lock();
         let limits = Limits {
             active_series: own.limits.active_series.map(|limit| limit as u64),
             is_configured: own.limits.active_series_is_given,
-            new_series: own.limits.new_series_rate(),
+            new_series: own.limits.new_series_rate().filter(|_| !at_any_rate),
         };
         let series = self.series() + buckets.being_created;
         let room = limits.room(series, wanted as u64, &mut buckets.series, now)?;

@@ -1,6 +1,7 @@
 use super::shared::Partitions;
+use super::submission::Submission;
 use crate::limits::head_memory::HeadMemory;
-use crate::limits::tenant_state::{TenantState, TenantStates};
+use crate::limits::tenant_state::TenantStates;
 use crate::seal::Lake;
 use crate::settings::{Overrides, Settings};
 use crate::telemetry::WriteMetrics;
@@ -36,15 +37,15 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Returns how many of `wanted` new series a tenant may create now, and charges them to the tenant's rate limit.
+    /// Returns how many of `wanted` new series of a submission may be created now, and charges them to the tenant's rate limit.
     pub(super) fn room_for_series(
         &self,
-        tenant: &TenantState,
+        submission: &Submission,
         wanted: usize,
     ) -> Result<usize, SeriesRefusal> {
-        let (now, settings) = (self.clock.instant(), self.overrides.current());
+        let (tenant, now, settings) = (&submission.state, self.clock.instant(), self.overrides.current());
         self.heads.room_for_series(&self.tenants, tenant, &settings, now)?;
-        tenant.room_for_series(settings.of(&tenant.id), wanted, now)
+        tenant.room_for_series(settings.of(&tenant.id), wanted, submission.is_of_node, now)
     }
 
     pub(super) fn weight(&self, tenant: &TenantId) -> usize {

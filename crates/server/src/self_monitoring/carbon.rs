@@ -22,6 +22,7 @@ pub(super) async fn run(context: Arc<write_path::Context>, registry: Registry, h
     let rights = Rights { read: false, write: true };
     let principal = Principal { tenant: settings.graphite.tenant.clone(), rights };
     let host = host.replace('.', "_");
+    let mut is_refused = false;
     let mut before = Readings::of(&registry, context.clock.instant());
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -46,11 +47,29 @@ pub(super) async fn run(context: Arc<write_path::Context>, registry: Registry, h
             );
         }
         let mut batch = batch(&found, context.clock.now_ms(), context.seed);
-        before = now;
-        let Ok(memory) = context.inflight.reserve(batch.memory_bytes() as u64) else { continue };
-        if let Err(unwritten) = write_batch(&context, &principal, &mut batch, memory).await {
-            tracing::debug!(reason = %unwritten.refusal, "cannot store carbon's own metrics");
+        let refusal = store(&context, &principal, &mut batch).await.err();
+        let was_refused = std::mem::replace(&mut is_refused, refusal.is_some());
+        match refusal {
+            Some(reason) if !was_refused => {
+                tracing::info!(reason, "cannot store carbon's metrics; counts wait until they can be stored");
+            }
+            Some(_) => {}
+            None => before = now,
         }
+    }
+}
+
+/// Fails with the reason if not all metrics are stored.
+async fn store(
+    context: &Arc<write_path::Context>,
+    principal: &Principal,
+    batch: &mut Batch,
+) -> Result<(), String> {
+    let memory = context.inflight.reserve(batch.memory_bytes() as u64).map_err(|full| full.to_string())?;
+    match write_batch(context, principal, batch, memory).await {
+        Ok(outcome) if outcome.refused_samples == 0 => Ok(()),
+        Ok(outcome) => Err(outcome.report()),
+        Err(unwritten) => Err(unwritten.refusal.to_string()),
     }
 }
 

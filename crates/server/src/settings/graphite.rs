@@ -52,7 +52,7 @@ pub struct GraphiteSettings {
     /// Further addresses, each with its tenant.
     pub of_tenants: Vec<TenantAddress>,
     /// Tenant of the points that all other addresses receive.
-    pub(crate) tenant: TenantId,
+    pub tenant: TenantId,
     /// True if the first part of each path names the tenant, and is removed.
     pub(crate) tenant_from_path: bool,
     pub(crate) commit_interval: Duration,
