@@ -132,14 +132,14 @@ pub enum SeriesRefusal {
              {share_mib} MiB; raise the limit with --memory, or the setting share_weight"
     )]
     TenantShare { used_mib: u64, share_mib: u64 },
-    #[error("the tenant has {limit} active series, which is its limit (setting active_series)")]
+    #[error("the tenant has reached its limit of {limit} active series (setting active_series)")]
     ActiveSeries {
         limit: u64,
         /// True if an operator has set the limit. Otherwise, it was derived from the size of the head.
         is_configured: bool,
     },
     #[error(
-        "the tenant has {limit} active series of this metric name, which is its limit (setting series_per_metric)"
+        "the tenant has reached its limit of {limit} active series of this metric name (setting series_per_metric)"
     )]
     SeriesPerMetric {
         limit: u64,

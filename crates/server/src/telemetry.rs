@@ -130,8 +130,10 @@ impl WriteMetrics {
         Self {
             turns: TurnMetrics::new(r),
             samples: r.counter("floodmark_write_samples_total", "Samples acknowledged."),
-            refused_samples: r
-                .counter("floodmark_write_refused_samples_total", "Samples left out of accepted requests."),
+            refused_samples: r.counter(
+                "floodmark_write_refused_samples_total",
+                "Samples left out of requests whose rest was stored. If such a request is repeated, they count again.",
+            ),
             converted_points: r.counter(
                 "floodmark_otlp_converted_points_total",
                 "Points of exponential histograms that were stored as classic histograms.",
@@ -139,7 +141,7 @@ impl WriteMetrics {
             increments: IncrementMetrics::new(r),
             refused_exemplars: r.counter(
                 "floodmark_write_refused_exemplars_total",
-                "Exemplars left out of accepted requests: damaged, with too long labels, or of a series that was left out.",
+                "Exemplars left out of requests whose rest was stored: damaged, with too long labels, or of a series that was left out.",
             ),
             deduplicated_samples: r.counter(
                 "floodmark_ha_deduplicated_samples_total",

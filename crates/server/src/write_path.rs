@@ -490,6 +490,12 @@ async fn settle(
     if let Some(elected) = elected {
         elected.answered(&outcome, refused.as_ref(), is_share_refused);
     }
+    let metrics = &context.metrics;
+    // a request of which a whole share was refused is not one whose rest was stored
+    if !is_share_refused {
+        metrics.refused_samples.add(outcome.refused_samples);
+        metrics.refused_exemplars.add(outcome.refused_exemplars);
+    }
     if let Some(refusal) = refused {
         let refusal = refusal.with_series(outcome.first_refused());
         return Err(Unwritten {
@@ -505,11 +511,8 @@ async fn settle(
     if outcome.has_created && outcome.postponed.is_empty() {
         tenant.shortage.lock().found_room();
     }
-    let metrics = &context.metrics;
     let seconds = if creates { &metrics.seconds_new } else { &metrics.seconds_known };
     seconds.observe(began.elapsed().as_secs_f64());
-    metrics.refused_samples.add(outcome.refused_samples);
-    metrics.refused_exemplars.add(outcome.refused_exemplars);
     Ok(outcome)
 }
 

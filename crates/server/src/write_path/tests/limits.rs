@@ -38,11 +38,12 @@ async fn a_tenant_with_all_its_series_writes_those_and_no_others() {
     settings.tenants.own.insert(TenantId::parse("ten").unwrap(), limited);
     let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
     check(send(&node, "ten", "a", 0..6).await, 6, None);
-    let refused = Some((ErrorKind::Limited, "active_series", "10 active series, which is its limit"));
+    let refused = Some((ErrorKind::Limited, "active_series", "its limit of 10 active series"));
     check(send(&node, "ten", "a", 0..12).await, 10, refused);
     check(send(&node, "ten", "b", 0..3).await, 0, refused);
     check(send(&node, "ten", "a", 0..10).await, 10, None);
     check(send(&node, "other", "a", 0..100).await, 100, None);
+    assert_eq!(node.writes().metrics.refused_samples.get(), 2 + 3, "those of partial refusals");
     let state = node.writes().tenant(&TenantId::parse("ten").unwrap());
     assert_eq!((state.series(), state.series_peak()), (10, 10));
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
