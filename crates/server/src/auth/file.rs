@@ -34,7 +34,7 @@ mod forward;
 mod jwt;
 
 use super::credentials::{Credentials, Entry};
-use super::digest::Digest;
+use super::digest::{Digest, sha256};
 use super::grant::{Grant, Roles, Tenants};
 use crate::watched::{self, Source};
 use jwt::KeyFiles;
@@ -239,6 +239,11 @@ fn digest_of(value: &Spanned<DeValue<'_>>) -> Result<Digest, Fault> {
             Some(Ok(value)) if is_hex => *byte = value,
             _ => return fault(value.span().start, "sha256 must be 64 hexadecimal digits"),
         }
+    }
+    // such as that of a shell variable that was not set: a caller would then need no secret
+    if digest == sha256(b"") {
+        let reason = "sha256 is the digest of an empty secret: the token or password is missing";
+        return fault(value.span().start, reason);
     }
     Ok(digest)
 }

@@ -204,6 +204,14 @@ fn errors_name_the_line_and_no_secret() {
     for (text, expected) in [
         (format!("\n[token.a]\nsha256 = \"{secret}\"\nroles = [\"admin\"]"), ":3: sha256 must be 64"),
         (format!("[token.a]\nsha256 = \"+{}\"\nroles = [\"admin\"]", &digest[1..]), ":2: sha256 must be 64"),
+        (
+            format!("[token.a]\nroles = [\"admin\"]\nsha256 = \"{}\"", hex("")),
+            ":3: sha256 is the digest of an empty secret",
+        ),
+        (
+            format!("[user.a]\nsha256 = \"{}\"\nroles = [\"admin\"]", hex("").to_uppercase()),
+            ":2: sha256 is the digest of an empty secret",
+        ),
         (format!("[token.a]\nsecret = \"{secret}\""), ":2: unknown key"),
         (format!("[token.a]\nsha256 = {secret}"), ":2: not valid TOML"),
         (format!("{secret} = 1"), ":1: unknown key"),
