@@ -104,3 +104,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         Poll::Ready(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    #[tokio::test]
+    async fn a_shutdown_reads_what_the_client_still_sends() {
+        let (mine, mut theirs) = duplex(100);
+        let mut mine = Lingering::new(mine, Arc::new(AtomicBool::new(true)));
+        let client = async move { theirs.write_all(&[1; 1000]).await };
+        let (shut, sent) = tokio::join!(mine.shutdown(), client);
+        shut.and(sent).unwrap();
+        assert_eq!(mine.left_bytes, LINGER_BYTES_MAX - 1000);
+    }
+}
