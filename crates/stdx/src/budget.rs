@@ -55,18 +55,27 @@ pub struct Exhausted {
 
 impl std::fmt::Display for Exhausted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(share_bytes) = self.share_bytes {
-            return write!(
+        let Self { account, asked_bytes, used_bytes, limit_bytes, share_bytes } = self;
+        match share_bytes {
+            // what is in use does not matter then
+            Some(share_bytes) if asked_bytes > share_bytes => write!(
                 f,
-                "the tenant's share of memory account {:?} is used up: {} bytes requested, {} of {share_bytes} in use",
-                self.account, self.asked_bytes, self.used_bytes
-            );
+                "the tenant's share of memory account {account:?} is too small: {asked_bytes} bytes requested, the share has {share_bytes}"
+            ),
+            Some(share_bytes) => write!(
+                f,
+                "the tenant's share of memory account {account:?} is used up: {asked_bytes} bytes requested, {used_bytes} of \
+                 {share_bytes} in use"
+            ),
+            None if self.is_for_good() => write!(
+                f,
+                "memory account {account:?} is too small: {asked_bytes} bytes requested, the account has {limit_bytes}"
+            ),
+            None => write!(
+                f,
+                "memory account {account:?} is full: {asked_bytes} bytes requested, {used_bytes} of {limit_bytes} in use"
+            ),
         }
-        write!(
-            f,
-            "memory account {:?} is full: {} bytes requested, {} of {} in use",
-            self.account, self.asked_bytes, self.used_bytes, self.limit_bytes
-        )
     }
 }
 
@@ -371,6 +380,9 @@ mod tests {
         limited.share(8, 50);
         let never = limited.reserve(51).unwrap_err();
         assert!(never.is_for_good(), "{never}");
+        assert!(never.to_string().contains("51 bytes requested, the share has 50"), "{never}");
+        let never = account.reserve(901).unwrap_err();
+        assert!(never.to_string().contains("901 bytes requested, the account has 900"), "{never}");
         drop((alone, held, other));
         assert_eq!([&greedy, &modest, &limited, &account].map(Account::used_bytes), [0; 4]);
         assert!(limited.reserve(50).is_ok());

@@ -10,7 +10,9 @@ use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
-use crate::http::queries::admission::{TRIES_MAX, allowance, left_bytes, wait_for_series_of, within};
+use crate::http::queries::admission::{
+    TRIES_MAX, allowance, left_bytes, limit_of, wait_for_series_of, within,
+};
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::Source;
@@ -70,18 +72,6 @@ pub(super) async fn render(
     Ok(respond(answer.await?, content_type))
 }
 
-/// The setting that limits the memory of a query.
-fn limit_of(app: &App, turn: &Turn, options: &Options<'_>) -> &'static str {
-    let settings = app.node.settings();
-    if turn.limits.samples <= options.samples_max {
-        "query_samples"
-    } else if turn.limits.memory_bytes < settings.budget.query_share_bytes(settings.query_concurrency) {
-        "query_memory"
-    } else {
-        "memory"
-    }
-}
-
 /// Evaluates the targets. Starts again if samples were sealed meanwhile, and without metrics that have no values in the range, if there is
 /// not enough memory with them. Returns the series, and warnings about data that could not be read or was left out.
 fn series_of(
@@ -100,8 +90,8 @@ fn series_of(
         let (reads, canceled) = (app.node.reads(), Arc::clone(turn) as Arc<dyn Interrupt>);
         let stored =
             Source::new(reads, tenant.clone(), options.samples_max, Arc::clone(&canceled)).recording();
-        let globs = GlobSource::new(&stored, reads, tenant, canceled, &wait)
-            .limited_by(limit_of(app, turn, &options));
+        let limit = limit_of(app, turn, options.samples_max);
+        let globs = GlobSource::new(&stored, reads, tenant, canceled, &wait).limited_by(limit);
         let rules = app.node.rules().current();
         let source = EventSource {
             series: LabelSource::new(&globs, &rules.schemas),

@@ -4,7 +4,7 @@ use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::ReadTenants;
 use crate::http::queries::admission::{
-    TRIES_MAX, allowance, check_canceled, options, wait_for_series_of_all, within,
+    TRIES_MAX, allowance, check_canceled, limit_of, options, wait_for_series_of_all, within,
 };
 use crate::http::queries::description::{Description, Times};
 use crate::http::queries::query_threads::Turn;
@@ -120,7 +120,8 @@ impl QueryRequest {
             let expr = query::parse_within(&self.text, &mut parsed)?;
             let options = options(app, turn, self.lookback_ms, &parsed);
             let answer = self.evaluate(app, turn, &options, |source| query(&expr, source, &options));
-            answer_json(turn, answer.map_err(|error| explained(error, &options))?, self.limit)
+            let limit = limit_of(app, turn, options.samples_max);
+            answer_json(turn, answer.map_err(|error| explained(error, &options, limit))?, self.limit)
         });
         answer.await
     }
@@ -164,12 +165,15 @@ pub(super) fn expression(params: &Params) -> &str {
     params.all("query").next().unwrap_or_default()
 }
 
-/// If the query is too large, the error names the limit and the settings that change it.
-fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
+/// If the query is too large, the error names the limit and what changes it. `limit` is the setting that limits the query.
+fn explained(error: QueryError, options: &Options<'_>, limit: &str) -> QueryError {
+    let changes = match limit {
+        "memory" => "--memory and query_concurrency".to_owned(),
+        of_tenant => format!("the tenant's {of_tenant}"),
+    };
     match error {
         QueryError::TooLarge => QueryError::Execution(format!(
-            "{error}: one query may hold {} samples; the limit depends on --memory and query_concurrency, and on the \
-             tenant's query_memory and query_samples",
+            "{error}: one query may hold {} samples; the limit depends on {changes}",
             options.samples_max
         )),
         error => error,

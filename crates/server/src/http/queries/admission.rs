@@ -65,6 +65,18 @@ pub(crate) fn left_bytes(turn: &Turn, parsed: &Allowance) -> u64 {
     turn.limits.memory_bytes.saturating_sub(parsed.spent_bytes())
 }
 
+/// The setting that limits the memory of a query which may hold `samples_max` samples.
+pub(crate) fn limit_of(app: &App, turn: &Turn, samples_max: u64) -> &'static str {
+    let settings = app.node.settings();
+    if turn.limits.samples <= samples_max {
+        "query_samples"
+    } else if turn.limits.memory_bytes < settings.budget.query_share_bytes(settings.query_concurrency) {
+        "query_memory"
+    } else {
+        "memory"
+    }
+}
+
 /// Fails if the query was canceled. Encoding a large answer takes long, so encoders call this now and then.
 pub(crate) fn check_canceled(turn: &Turn) -> Result<(), ApiError> {
     if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
