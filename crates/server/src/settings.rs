@@ -201,7 +201,8 @@ impl Settings {
         let inflight_requests_max = reader.derive(&table::INFLIGHT_REQUESTS, inflight_default)?;
         let http = reader.read(&table::HTTP)?;
         let admin_listen = listeners::admin_listen(reader, http)?;
-        let auth_file = auth_file(reader, http, admin_listen)?;
+        let auth_file = auth_file(reader, http, admin_listen, &mut warnings)?;
+        let trusted_proxies = trusted_proxies(reader, auth_file.is_some(), &mut warnings)?;
         let self_monitoring = SelfMonitoring::read(reader)?;
         let files_left = files.for_connections().saturating_sub(connections_max);
         let otlp_grpc =
@@ -235,7 +236,7 @@ impl Settings {
             admin_listen,
             tls,
             auth_file,
-            trusted_proxies: reader.read(&table::TRUSTED_PROXIES)?,
+            trusted_proxies,
             budget,
             heap_profile_percent: reader.read(&table::HEAP_PROFILE_PERCENT)?,
             durability: reader.read(&table::DURABILITY)?,
@@ -284,11 +285,14 @@ fn auth_file(
     reader: &mut Reader<'_>,
     http: SocketAddr,
     admin: AdminListen,
+    warnings: &mut Vec<String>,
 ) -> Result<Option<AuthFile>, SettingsError> {
     let file = reader.read(&table::AUTH_FILE)?.map(|path| AuthFile { path });
     let is_open_to_all = reader.read(&table::ALLOW_UNAUTHENTICATED)?;
     match &file {
-        Some(file) => file.check().map_err(|reason| reader.error(&table::AUTH_FILE, reason))?,
+        Some(file) => {
+            warnings.extend(file.check().map_err(|reason| reader.error(&table::AUTH_FILE, reason))?);
+        }
         None if !is_open_to_all && (is_reachable(http) || admin.is_reachable(http)) => {
             let reason = "other machines can reach this address, but requests are not authenticated: set auth_file, \
                 or allow_unauthenticated to let everyone read, write and administer everything";
@@ -300,6 +304,24 @@ fn auth_file(
         None => {}
     }
     Ok(file)
+}
+
+/// Reads the networks of trusted proxies. Warns about one with all addresses: with it, the credentials in `auth_file` protect
+/// no data.
+fn trusted_proxies(
+    reader: &mut Reader<'_>,
+    is_authenticated: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Networks, SettingsError> {
+    let networks = reader.read(&table::TRUSTED_PROXIES)?;
+    let all = networks.0.iter().find(|network| network.prefix_len() == 0);
+    if let Some(all) = all.filter(|_| is_authenticated) {
+        warnings.push(format!(
+            "trusted_proxies: {all} is every address, so whoever reaches the server can read and write the data of all tenants \
+             without credentials; list only the addresses of your proxies"
+        ));
+    }
+    Ok(networks)
 }
 
 /// Reads the path of the rules on what is stored, and checks the file.

@@ -28,8 +28,9 @@ pub(crate) trait Source {
     /// not contain secrets.
     fn parse(&self, raw: &Self::Raw) -> Result<Self::Content, String>;
 
-    fn warning(&self, _: &Self::Raw) -> Option<String> {
-        None
+    /// Warnings about valid files that are probably not as they are meant to be.
+    fn warnings(&self, _: &Self::Raw) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -103,7 +104,11 @@ impl<S: Source> Watched<S> {
         }
         let is_first = last.is_none();
         let content = raw.as_ref().map_err(Clone::clone).and_then(|raw| source.parse(raw));
-        let warning = raw.as_ref().ok().and_then(|raw| source.warning(raw)).filter(|_| content.is_ok());
+        let warnings = match (&raw, &content) {
+            // those of the first content are among the warnings about settings
+            (Ok(raw), Ok(_)) if !is_first => source.warnings(raw),
+            _ => Vec::new(),
+        };
         *last = Some(raw);
         self.is_current.store(content.is_ok(), Ordering::Relaxed);
         *self.error.lock() = content.as_ref().err().map(|error| (error.clone(), Instant::now()));
@@ -113,7 +118,7 @@ impl<S: Source> Watched<S> {
                 if !is_first {
                     self.reloads[0].inc();
                     tracing::info!(file = S::NAME, "file reloaded");
-                    if let Some(warning) = warning {
+                    for warning in warnings {
                         tracing::warn!("{warning}");
                     }
                 }

@@ -36,6 +36,7 @@ mod jwt;
 use super::credentials::{Credentials, Entry};
 use super::digest::{Digest, sha256};
 use super::grant::{Grant, Roles, Tenants};
+use crate::outgoing;
 use crate::watched::{self, Source};
 use jwt::KeyFiles;
 use model::TenantPatterns;
@@ -57,8 +58,11 @@ pub(crate) struct AuthFile {
 }
 
 impl AuthFile {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.parse(&self.read()?).map(|_| ())
+    /// Checks that the file is valid, and returns warnings about it.
+    pub(crate) fn check(&self) -> Result<Vec<String>, String> {
+        let raw = self.read()?;
+        self.parse(&raw)?;
+        Ok(self.warnings(&raw))
     }
 }
 
@@ -81,16 +85,25 @@ impl Source for AuthFile {
         })
     }
 
-    /// Warns about a file without credentials, because one that was cut off is often valid.
-    fn warning(&self, Raw { text, key_files }: &Raw) -> Option<String> {
-        let is_empty = credentials(text, key_files).is_ok_and(|found| found.is_empty());
+    /// Warns about a file without credentials, because one that was cut off is often valid, and about a service that gets
+    /// credentials unencrypted. Such a service may be on a network that is protected in other ways, so it is no error.
+    fn warnings(&self, Raw { text, key_files }: &Raw) -> Vec<String> {
+        let Ok(found) = credentials(text, key_files) else { return Vec::new() };
         let path = self.path.display();
-        is_empty.then(|| {
+        let empty = found.is_empty().then(|| {
             format!(
                 "auth_file: {path} has no credentials, so requests get 401 unless they come through a trusted proxy; if it was cut \
                  off, write it again"
             )
-        })
+        });
+        let is_open = found.service.is_some_and(|service| !outgoing::is_protected(&service.uri));
+        let open = is_open.then(|| {
+            format!(
+                "auth_file: the url of [forward] in {path} begins with http:// and is not on this machine, so passwords and \
+                 tokens of requests reach it unencrypted; use https://"
+            )
+        });
+        empty.into_iter().chain(open).collect()
     }
 }
 

@@ -313,6 +313,28 @@ fn nobody_else_writes_the_nodes_own_metrics() {
 }
 
 #[test]
+fn files_that_are_probably_wrong_are_warned_of() {
+    let check = |text: &str, expected: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("auth.toml");
+        std::fs::write(&path, text).unwrap();
+        let warnings = AuthFile { path }.check().unwrap();
+        let are_expected = warnings.iter().zip(expected).all(|(warning, part)| warning.contains(part));
+        assert!(are_expected && warnings.len() == expected.len(), "{text}: {warnings:?}");
+    };
+    check(&file(), &[]);
+    check("# nothing", &["auth.toml has no credentials"]);
+    let forward = |url: &str| format!("[forward]\nurl = \"{url}\"\nroles = [\"admin\"]\n");
+    for url in ["http://127.0.0.1:4181/check", "http://[::1]/", "http://localhost/", "https://auth.example/"]
+    {
+        check(&forward(url), &[]);
+    }
+    for url in ["http://auth.example/", "http://10.0.0.1:4181/check"] {
+        check(&forward(url), &["unencrypted"]);
+    }
+}
+
+#[test]
 fn keys_of_tokens_come_over_tls_or_from_this_machine() {
     let check = |url: &str, is_valid: bool| {
         let dir = tempfile::tempdir().unwrap();

@@ -53,14 +53,15 @@ impl Source for OverridesFile {
     }
 
     /// A file that was truncated by mistake may be empty. An empty file is valid, so there is only a warning.
-    fn warning(&self, text: &String) -> Option<String> {
+    fn warnings(&self, text: &String) -> Vec<String> {
         let is_empty = text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'));
         let path = self.path.display();
-        is_empty.then(|| {
+        let warning = is_empty.then(|| {
             format!(
                 "overrides: {path} has no settings, so no tenant has overrides; if the file was truncated by mistake, write it again"
             )
-        })
+        });
+        warning.into_iter().collect()
     }
 }
 

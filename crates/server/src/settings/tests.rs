@@ -82,6 +82,29 @@ fn variables_that_look_like_settings_are_warned_about_without_their_values() {
 }
 
 #[test]
+fn trusted_proxies_at_every_address_are_warned_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("auth.toml");
+    let digest = "0".repeat(64);
+    std::fs::write(&path, format!("[token.a]\nsha256 = \"{digest}\"\nroles = [\"admin\"]\n")).unwrap();
+    let given = |proxies: &str| Given::default().flag("memory", "2GiB").flag("trusted_proxies", proxies);
+    let check = |given: &Given, expected: Option<&str>| {
+        let warnings = resolve(given).unwrap().0.warnings;
+        let text = warnings.join("\n");
+        assert_eq!(warnings.len(), usize::from(expected.is_some()), "{text}");
+        assert!(expected.is_none_or(|part| text.contains(part)), "{text}");
+    };
+    for (proxies, expected) in [
+        ("127.0.0.0/8,::1/128", None),
+        ("10.0.0.0/8,0.0.0.0/0", Some("trusted_proxies: 0.0.0.0/0 is every address")),
+        ("::/0", Some("trusted_proxies: ::/0 is every address")),
+    ] {
+        check(&given(proxies).flag("auth_file", &path), expected);
+        check(&given(proxies), None); // there is no authentication anyway
+    }
+}
+
+#[test]
 fn defaults_of_a_machine() {
     let (_, rows) = resolve(&Given::default().flag("data_dir", "/data")).unwrap();
     let keys: Vec<_> = rows.iter().map(|row| row.key.as_str()).collect();

@@ -53,12 +53,20 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-pub(super) fn expires_s(certificate: &[u8]) -> Option<i64> {
+/// The time in which a certificate is valid, as Unix time in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Validity {
+    pub(super) from_s: i64,
+    pub(super) expires_s: i64,
+}
+
+pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     let signed = Elements(certificate).next()?.elements(SEQUENCE)?.next()?.elements(SEQUENCE)?;
     let mut fields = signed.skip_while(|field| field.tag == VERSION);
     // the fields before it are the serial number, the algorithm and the issuer
-    let validity = fields.nth(3)?.elements(SEQUENCE)?;
-    time_s(validity.last()?)
+    let mut times = fields.nth(3)?.elements(SEQUENCE)?;
+    let (from, expires) = (times.next()?, times.next()?);
+    Some(Validity { from_s: time_s(from)?, expires_s: time_s(expires)? })
 }
 
 /// Parses a time such as `YYMMDDhhmmssZ` (for 1950 to 2049) or `YYYYMMDDhhmmssZ`, and returns Unix time.
@@ -118,6 +126,6 @@ mod tests {
             check(UTC_TIME, wrong, None);
         }
         check(SEQUENCE, "700101000000Z", None);
-        assert_eq!(expires_s(b"not a certificate"), None);
+        assert_eq!(validity(b"not a certificate"), None);
     }
 }

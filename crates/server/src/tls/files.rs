@@ -1,11 +1,13 @@
 //! The PEM files with the server's certificate, its key, and the authorities for clients. Errors never quote
 //! their content.
 
-use super::der::expires_s;
+use super::der::{Validity, validity};
 use crate::watched::{self, Source};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use stdx::calendar::Date;
+use stdx::clock::{Clock, SystemClock};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,6 +16,8 @@ use tokio_rustls::rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiC
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 const BYTES_MAX: u64 = 1 << 20;
+
+const DAY_S: i64 = 86_400;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
@@ -79,12 +83,12 @@ impl Loaded {
 }
 
 impl TlsFiles {
-    /// Checks that the files are valid and belong together. Returns a warning if other users can read the
-    /// key.
-    pub(crate) fn check(&self) -> Result<Option<String>, String> {
+    /// Checks that the files are valid and belong together. Returns warnings if other users can read the key, or the
+    /// certificate is not valid at this time.
+    pub(crate) fn check(&self) -> Result<Vec<String>, String> {
         let texts = self.read()?;
         self.parse(&texts)?;
-        Ok(self.warning(&texts))
+        Ok(self.warnings(&texts))
     }
 
     fn config(&self, texts: &Texts) -> Result<Loaded, String> {
@@ -93,7 +97,8 @@ impl TlsFiles {
             let path = self.key.display();
             format!("{path}: no private key in PEM form; an encrypted key cannot be used")
         })?;
-        let expires_s = chain.first().and_then(|first| expires_s(first)).unwrap_or(0);
+        let validity = chain.first().and_then(|first| validity(first));
+        let expires_s = validity.map_or(0, |validity| validity.expires_s);
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -160,14 +165,32 @@ impl Source for TlsFiles {
         self.config(texts).map(Some)
     }
 
-    fn warning(&self, texts: &Texts) -> Option<String> {
-        texts.is_key_public.then(|| {
+    fn warnings(&self, texts: &Texts) -> Vec<String> {
+        let of_key = texts.is_key_public.then(|| {
             let path = self.key.display();
             format!(
                 "tls_key: every user of this machine can read {path}; remove that permission (chmod o-rwx)"
             )
-        })
+        });
+        let chain = certificates(&self.cert, &texts.cert).unwrap_or_default();
+        let validity = chain.first().and_then(|first| validity(first));
+        let invalid = validity.and_then(|validity| invalidity(validity, SystemClock.now_ms() / 1000));
+        let of_certificate = invalid.map(|invalid| {
+            let path = self.cert.display();
+            format!("tls_cert: the certificate {path} {invalid}, so clients that verify it do not connect")
+        });
+        of_key.into_iter().chain(of_certificate).collect()
     }
+}
+
+/// Why a certificate is not valid at `now_s`. An invalid one is used nevertheless: some clients do not verify it, and this
+/// machine's clock may be wrong.
+fn invalidity(Validity { from_s, expires_s }: Validity, now_s: i64) -> Option<String> {
+    let date = |time_s: i64| Date::of_days(time_s.div_euclid(DAY_S));
+    if now_s > expires_s {
+        return Some(format!("expired on {}", date(expires_s)));
+    }
+    (now_s < from_s).then(|| format!("is not valid before {}", date(from_s)))
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -209,7 +232,7 @@ mod tests {
         authority.server("server");
         authority.server("other");
         let files = files(&authority, ClientAuth::Required);
-        assert_eq!(files.check(), Ok(None));
+        assert_eq!(files.check(), Ok(Vec::new()));
         let read = |name: &str| std::fs::read_to_string(authority.path(name)).unwrap();
         let [certificate, key, other] = ["server.pem", "server.key", "other.key"].map(read);
         let secret = key.lines().nth(1).unwrap();
@@ -250,11 +273,33 @@ mod tests {
         let check = |mode, is_warned| {
             let permissions = PermissionsExt::from_mode(mode);
             std::fs::set_permissions(authority.path("server.key"), permissions).unwrap();
-            let warning = files.check().unwrap();
-            assert_eq!(warning.is_some_and(|text| text.contains("server.key")), is_warned, "{mode:o}");
+            let warnings = files.check().unwrap();
+            let is_named = warnings.iter().any(|text| text.contains("server.key"));
+            assert_eq!(is_named, is_warned, "{mode:o}");
         };
         check(0o600, false);
         check(0o640, false);
         check(0o644, true);
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_valid_now_is_warned_of() {
+        let validity = Validity { from_s: 10 * DAY_S, expires_s: 20 * DAY_S };
+        for (now_s, expected) in [
+            (10 * DAY_S - 1, Some("is not valid before 1970-01-11")),
+            (10 * DAY_S, None),
+            (20 * DAY_S, None),
+            (20 * DAY_S + 1, Some("expired on 1970-01-21")),
+        ] {
+            assert_eq!(invalidity(validity, now_s).as_deref(), expected, "{now_s}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let Some(authority) = Authority::new(dir.path()) else { return };
+        authority.expired_client("server", "/CN=server");
+        let warnings = files(&authority, ClientAuth::Optional).check().unwrap();
+        assert!(
+            warnings.iter().any(|text| text.contains("server.pem expired on 2020-02-01")),
+            "{warnings:?}"
+        );
     }
 }
