@@ -62,7 +62,7 @@ impl Audit {
     pub(crate) fn refused(&self, sender: IpAddr, path: &str, refusal: &Refusal) {
         let path = beginning(path, PATH_BYTES_MAX);
         self.count(&self.refused, Kind::of(sender, refusal), || {
-            Example::of(sender, refusal.reason, path, &refusal.to_string())
+            Example::of(sender, refusal.reason, path, refusal.cause())
         });
     }
 
@@ -81,7 +81,7 @@ impl Audit {
             let path = beginning(&path, OPERATION_BYTES_MAX);
             let tenant =
                 tenant.map(|tenant| beginning(&String::from_utf8_lossy(tenant), TENANT_BYTES_MAX).into());
-            Example { tenant, ..Example::of(sender, refusal.reason, path, &refusal.to_string()) }
+            Example { tenant, ..Example::of(sender, refusal.reason, path, refusal.cause()) }
         };
         self.count(&self.refused_operations, Kind::of(sender, refusal), example);
     }

@@ -56,6 +56,8 @@ const ANYONE: &str = "anyone";
 
 const PROXY: &str = "trusted proxy";
 
+const UNKNOWN: &str = "the credentials are unknown";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -213,7 +215,7 @@ impl Auth {
             if Arc::ptr_eq(&credentials, &current) {
                 return match grant? {
                     Some(grant) => grant.caller(access, tenants),
-                    None => self.without_grant(access, credential, address, tenants),
+                    None => self.without_grant(&credentials, access, credential, address, tenants),
                 };
             }
             credentials = current;
@@ -256,6 +258,7 @@ impl Auth {
     /// tenant.
     fn without_grant(
         &self,
+        credentials: &Credentials,
         access: Access,
         credential: Option<Credential<'_>>,
         address: IpAddr,
@@ -266,8 +269,14 @@ impl Auth {
             Some(Credential::Certificate(_)) => self.through_proxy(access, address, tenants).map_err(|_| {
                 unauthenticated("the client certificate is unknown, and the request has no other credentials")
             }),
-            Some(Credential::Token(_) | Credential::Password { .. }) => {
-                Err(unauthenticated("the credentials are unknown"))
+            Some(Credential::Token(_)) => Err(unauthenticated(UNKNOWN)),
+            // only the log says whether there is such a user; a name that is not in the file may be a secret by mistake
+            Some(Credential::Password { user, .. }) => {
+                let cause = match credentials.name_of(user) {
+                    Some(name) => format!("the password of {name} is wrong"),
+                    None => format!("{UNKNOWN}: auth_file has no such user"),
+                };
+                Err(unauthenticated(UNKNOWN).with_cause(Some(cause)))
             }
             None => self.through_proxy(access, address, tenants),
         }

@@ -94,7 +94,8 @@ pub struct Refusal {
     pub series: Option<Box<str>>,
     /// True if the cause is what one tenant has, sends or may have. Others may be served meanwhile.
     pub(crate) is_of_tenant: bool,
-    /// Why a part of the request was refused, if `message` speaks of several parts and of a retry.
+    /// What the log says instead of `message`: why a part of the request was refused, if `message` speaks of several parts and
+    /// of a retry; or whose credentials were refused, which the client must not learn.
     cause: Option<Box<str>>,
     /// Tells callers apart. 0 if the caller is not known. A hash, because refusals have to be small.
     pub(crate) caller: u32,
@@ -148,7 +149,8 @@ impl Refusal {
         Self { is_of_tenant: true, ..self }
     }
 
-    /// Why something was refused, without advice to repeat the request: for senders that get no answer.
+    /// Why something was refused, for the log and for operators: without advice to repeat the request, and perhaps with names that
+    /// the answer to the client must not have.
     pub(crate) fn cause(&self) -> &str {
         self.cause.as_deref().unwrap_or(&self.message)
     }

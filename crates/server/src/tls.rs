@@ -7,10 +7,12 @@
 //!
 //! The files are read again when they change. Open connections are not affected.
 
+mod certificate_fault;
 mod client_names;
 mod der;
 mod files;
 
+pub(crate) use certificate_fault::certificate_fault;
 pub(crate) use client_names::{ClientNames, NAME_BYTES_MAX, normal};
 pub(crate) use files::{Alpn, ClientAuth, Clients, TlsFiles};
 

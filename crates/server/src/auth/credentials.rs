@@ -74,6 +74,11 @@ impl Credentials {
             && service.is_none()
     }
 
+    /// Name of a user for logs. The password is not checked.
+    pub(super) fn name_of(&self, user: &str) -> Option<&str> {
+        self.users.get(user).map(|entry| &*entry.grant.name)
+    }
+
     /// Returns the grant of a credential. Digests are compared in constant time. An unknown user costs the same
     /// comparison as a known one.
     pub(super) fn find(&self, credential: Credential<'_>) -> Option<&Grant> {

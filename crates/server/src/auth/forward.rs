@@ -23,7 +23,7 @@ use super::digest::{Digest, sha256};
 use super::grant::Grant;
 use super::memory::Memory;
 use super::recent::Recent;
-use super::unauthenticated;
+use super::{UNKNOWN, unauthenticated};
 use crate::outgoing::{HEAD_BYTES_MAX, Outgoing};
 use crate::refusal::Refusal;
 use admission::rate::Rate;
@@ -236,7 +236,7 @@ fn digest_of(headers: &HeaderMap) -> Digest {
 fn granted(answer: Answer) -> Result<Arc<Grant>, Refusal> {
     match answer {
         Answer::Accepted(grant) => Ok(grant),
-        Answer::Unknown => Err(unauthenticated("the credentials are unknown")),
+        Answer::Unknown => Err(unauthenticated(UNKNOWN)),
         Answer::Forbidden => {
             Err(Refusal::forbidden("the service of [forward] refuses the request (auth_file)"))
         }

@@ -124,19 +124,29 @@ impl Jwt {
     ) -> Result<Proof, Refusal> {
         let digest = sha256(text);
         let now_ms = self.clock.now_ms();
-        let is_in_effect = |verified: &Verified| {
+        let is_of_file = |verified: &Verified| {
             std::ptr::eq(verified.credentials.as_ptr(), Arc::as_ptr(credentials))
                 && verified.key.strong_count() > 0
-                && verified.times.check(now_ms, verified.leeway_ms).is_ok()
         };
-        if let Some(verified) = self.verified.get(&digest, is_in_effect) {
+        let verified = self.verified.get(&digest, is_of_file);
+        if let Some(verified) = &verified
+            && verified.times.check(now_ms, verified.leeway_ms).is_ok()
+        {
             self.metrics.cached.inc();
-            return Ok(Proof::Of(verified.grant));
+            return Ok(Proof::Of(Arc::clone(&verified.grant)));
         }
         let proof = match Token::parse(text) {
             Ok(token) => self.verify(credentials, &token, digest, address).await,
             Err(fault) => Err(refused(fault)),
         };
+        // the subject of a token that has expired is known only if its signature was checked before
+        let proof = proof.map_err(|refusal| match &verified {
+            Some(verified) => {
+                let cause = format!("{}; it is a token of {}", refusal.cause(), verified.grant.name);
+                refusal.with_cause(Some(cause))
+            }
+            None => refusal,
+        });
         match &proof {
             Ok(Proof::Of(_)) => self.metrics.accepted.inc(),
             Err(refusal) if refusal.kind == model::ErrorKind::Unavailable => self.metrics.busy.inc(),
@@ -153,19 +163,22 @@ impl Jwt {
         address: IpAddr,
     ) -> Result<Proof, Refusal> {
         let times = token.times().map_err(refused)?;
-        let mut fault = None;
+        let mut rejected = None;
         for issuer in &credentials.issuers {
             if let Err(why) = issuer.check(token) {
-                fault = fault.or(Some(why).filter(|why| *why != Fault::Foreign));
+                rejected = rejected.or((why != Fault::Foreign).then_some((why, issuer)));
                 continue;
             }
             if let Err(early_or_late) = times.check(self.clock.now_ms(), issuer.leeway_ms) {
-                fault = Some(early_or_late);
+                rejected = Some((early_or_late, issuer));
                 continue;
             }
-            let Some(key) = self.signer(&issuer.keys, token, digest, address).await? else {
-                fault = fault.or(Some(Fault::Signature));
-                continue;
+            let key = match self.signer(&issuer.keys, token, digest, address).await? {
+                Ok(key) => key,
+                Err(why) => {
+                    rejected = rejected.or(Some((why, issuer)));
+                    continue;
+                }
             };
             let claims = token.claims().map_err(refused)?;
             let grant = Arc::new(claims::grant(issuer, &claims));
@@ -176,19 +189,20 @@ impl Jwt {
             self.verified.put(digest, verified, bytes);
             return Ok(Proof::Of(grant));
         }
-        match fault {
-            Some(fault) => Err(refused(fault)),
+        match rejected {
+            Some((fault, issuer)) => Err(refused(fault).with_cause(Some(fault.cause(&issuer.table())))),
             None => Ok(Proof::Foreign),
         }
     }
 
+    /// Returns the key that signed the token, or why there is none.
     async fn signer(
         &self,
         keys: &Keys,
         token: &Token<'_>,
         digest: Digest,
         address: IpAddr,
-    ) -> Result<Option<Arc<Key>>, Refusal> {
+    ) -> Result<Result<Arc<Key>, Fault>, Refusal> {
         let url = match keys {
             Keys::File(keys) => return self.signer_among(keys, token, digest, address).await,
             Keys::Url(url, _) => self.urls.get(url),
@@ -210,19 +224,21 @@ impl Jwt {
         token: &Token<'_>,
         digest: Digest,
         address: IpAddr,
-    ) -> Result<Option<Arc<Key>>, Refusal> {
+    ) -> Result<Result<Arc<Key>, Fault>, Refusal> {
+        let mut why = Fault::UnknownKey;
         for key in keys.candidates(token.algorithm, token.key_id.as_deref()) {
+            why = Fault::Signature;
             let is_same = |wrong: &Weak<Key>| std::ptr::eq(wrong.as_ptr(), Arc::as_ptr(key));
             if self.wrongly_signed.get(&digest, is_same).is_some() {
                 continue;
             }
             let check = self.checks.begin(address).await?;
             if has_signed(key, token, check) {
-                return Ok(Some(Arc::clone(key)));
+                return Ok(Ok(Arc::clone(key)));
             }
             self.wrongly_signed.put(digest, Arc::downgrade(key), 0);
         }
-        Ok(None)
+        Ok(Err(why))
     }
 }
 

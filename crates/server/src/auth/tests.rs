@@ -313,6 +313,26 @@ fn nobody_else_writes_the_nodes_own_metrics() {
 }
 
 #[test]
+fn only_the_log_says_whose_password_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("auth.toml");
+    std::fs::write(&path, file()).unwrap();
+    let auth = auth(&path);
+    let refusal = |user: &str| {
+        let original = Original { method: &hyper::Method::GET, path: "/", headers: &hyper::HeaderMap::new() };
+        let credential = Some(Credential::Password { user, password: b"hunter2" });
+        let presented = Presented { original, address: REMOTE, credential, tenants: None };
+        ready(auth.identify(Access::Write, presented)).unwrap_err()
+    };
+    let (known, unknown) = (refusal("prometheus"), refusal("nobody"));
+    assert_eq!((known.message.as_str(), known.reason), ("the credentials are unknown", "unauthenticated"));
+    assert_eq!((known.message.as_str(), known.reason), (unknown.message.as_str(), unknown.reason));
+    assert_eq!((known.caller, unknown.caller), (0, 0), "guessed names get no lines of their own");
+    assert_eq!(known.cause(), "the password of user prometheus is wrong");
+    assert_eq!(unknown.cause(), "the credentials are unknown: auth_file has no such user");
+}
+
+#[test]
 fn files_that_are_probably_wrong_are_warned_of() {
     let check = |text: &str, expected: &[&str]| {
         let dir = tempfile::tempdir().unwrap();

@@ -326,6 +326,11 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
     }
 }
 
+/// What operators see of a refusal instead of its message. It is attached to the response for [`middleware::finish`], and not
+/// sent to the client.
+#[derive(Debug, Clone)]
+pub(crate) struct Cause(pub(crate) Box<str>);
+
 /// What the response's status does not tell about a refusal. It is attached to the response for
 /// [`middleware::finish`].
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! Identifies the caller of a request, and the tenants that the request is for.
 
 use super::App;
-use super::error::{ApiError, WriteError, is_refused};
+use super::error::{ApiError, Cause, WriteError, is_refused};
 use crate::audit::{Audit, Operation};
 use crate::auth::{
     Access, CREDENTIAL_BYTES_MAX, Caller, Credential, Original, Presented, Reach, unauthenticated,
@@ -58,10 +58,15 @@ pub(super) async fn identify(
                 }
                 None => {}
             }
-            return match access {
+            let cause = (refusal.cause() != refusal.message).then(|| Cause(refusal.cause().into()));
+            let mut response = match access {
                 Access::Write => WriteError(refusal).into_response(),
                 _ => ApiError::from(refusal).into_response(),
             };
+            if let Some(cause) = cause {
+                response.extensions_mut().insert(cause);
+            }
+            return response;
         }
     };
     let Caller { name, principal, tenants, reach } = caller;

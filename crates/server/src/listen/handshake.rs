@@ -24,7 +24,7 @@ use crate::audit::Audit;
 use crate::limits::fair_permits::FairPermits;
 use crate::limits::pacer::{Traffic, processor_time};
 use crate::machine::cores;
-use crate::tls::{Alpn, ClientNames, Tls};
+use crate::tls::{Alpn, ClientNames, Tls, certificate_fault};
 use pending::{Entry, Network};
 use std::io;
 use std::sync::Arc;
@@ -125,7 +125,8 @@ impl From<io::Error> for Failure {
         match of_tls {
             Some(rustls::Error::NoCertificatesPresented) => Self::Certificate("no client certificate".into()),
             Some(rustls::Error::InvalidCertificate(reason)) => {
-                Self::Certificate(format!("client certificate not accepted: {reason}"))
+                let why = certificate_fault(reason);
+                Self::Certificate(format!("client certificate not accepted: {why}"))
             }
             _ => Self::Other(error),
         }

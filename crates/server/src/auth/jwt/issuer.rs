@@ -46,6 +46,11 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
+    /// The issuer's table in `auth_file`, such as `[jwt.keycloak]`.
+    pub(super) fn table(&self) -> String {
+        format!("[{}]", self.name.replacen(' ', ".", 1))
+    }
+
     /// Fails if the table is not for such tokens.
     pub(super) fn check(&self, token: &Token<'_>) -> Result<(), Fault> {
         let is_for_us =

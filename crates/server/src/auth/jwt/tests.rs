@@ -361,6 +361,44 @@ fn a_verified_token_costs_no_check_until_it_ends() {
     );
 }
 
+#[test]
+fn only_the_log_says_which_table_refuses_a_token_and_whose_it_is() {
+    let (service, other) = (Service::new(), Service::new());
+    let setup = Setup::new(&[service.elliptic("1")]);
+    let check = |token: &str, fault: Fault, cause: &str| {
+        let refusal = setup.prove(token).unwrap_err();
+        assert_eq!((refusal.message.as_str(), refusal.cause()), (fault.message(), cause));
+        assert_eq!(refusal.caller, 0);
+    };
+    let header = |kid: &str| json!({ "alg": "ES256", "kid": kid });
+    check(
+        &service.token(&es256(), &with("aud", json!("grafana"))),
+        Fault::Audience,
+        "[jwt.id] does not allow the token's audience (claim aud)",
+    );
+    check(
+        &service.token(&header("9"), &claims()),
+        Fault::UnknownKey,
+        "[jwt.id] has no key with the token's algorithm and name (alg and kid in its header)",
+    );
+    let wrong = "the token's signature is wrong: no key of [jwt.id] made it";
+    let forged = other.token(&header("1"), &claims());
+    check(&forged, Fault::Signature, wrong);
+    check(&forged, Fault::Signature, wrong); // its signature is not checked again
+    assert_eq!(Fault::UnknownKey.message(), Fault::Signature.message());
+    check(
+        &service.token(&es256(), &with("exp", json!(NOW_S - 60))),
+        Fault::Expired,
+        "the token has expired ([jwt.id])",
+    );
+    let token = service.token(&es256(), &claims());
+    setup.prove(&token).unwrap().unwrap();
+    setup.clock.advance(90_000);
+    for _ in 0..2 {
+        check(&token, Fault::Expired, "the token has expired ([jwt.id]); it is a token of jwt id: alice");
+    }
+}
+
 /// Short names of tenants take more memory than their text in the token.
 #[test]
 fn the_memory_of_a_verified_token_includes_its_tenants() {

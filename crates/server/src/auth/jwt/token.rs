@@ -19,6 +19,8 @@ pub(super) enum Fault {
     Foreign,
     /// A table in `auth_file` is for tokens of this issuer, but for other audiences.
     Audience,
+    /// The issuer has no key of the token's algorithm, or none of the name in the token.
+    UnknownKey,
     /// No known key matches the signature. If the token names a key, keys with other names are not tried.
     Signature,
 }
@@ -37,7 +39,19 @@ impl Fault {
             Self::Audience => {
                 "the table [jwt.NAME] of the token's issuer in auth_file does not allow the token's audience (claim aud)"
             }
-            Self::Signature => "the token is not signed by a known key",
+            Self::UnknownKey | Self::Signature => "the token is not signed by a known key",
+        }
+    }
+
+    /// Like [`Self::message`], with what only operators should know: `table` is the issuer's table in `auth_file`.
+    pub(super) fn cause(self, table: &str) -> String {
+        match self {
+            Self::Audience => format!("{table} does not allow the token's audience (claim aud)"),
+            Self::UnknownKey => {
+                format!("{table} has no key with the token's algorithm and name (alg and kid in its header)")
+            }
+            Self::Signature => format!("the token's signature is wrong: no key of {table} made it"),
+            _ => format!("{} ({table})", self.message()),
         }
     }
 }

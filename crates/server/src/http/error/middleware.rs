@@ -1,4 +1,4 @@
-use super::{RefusalDetails, is_refused};
+use super::{Cause, RefusalDetails, is_refused};
 use crate::http::principal::RequestPrincipal;
 use crate::http::recent_refusals::{Refused, metric_of};
 use crate::http::{App, status};
@@ -32,13 +32,15 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     app.metrics.refusals.count(why.reason);
     let tenant = response.extensions_mut().remove().map(|RequestPrincipal(principal)| principal.tenant);
     if !is_probe {
+        let cause: Option<Cause> = response.extensions_mut().remove();
+        let message = cause.as_ref().map_or(why.message.as_str(), |Cause(text)| text);
         let user_agent = user_agent.as_ref().and_then(|agent| agent.to_str().ok());
         let refused = Refused {
             tenant: tenant.clone(),
             reason: why.reason,
             status: Some(status.as_u16()),
             metric: why.series.as_deref().map_or("", metric_of),
-            message: format_args!("{}", why.message),
+            message: format_args!("{message}"),
             series: why.series.as_deref().unwrap_or_default(),
             address: Some(peer.0.ip()),
             user_agent: user_agent.unwrap_or_default(),
