@@ -53,6 +53,12 @@ fn a_running_query_is_listed_and_can_be_canceled() {
         for unknown in [id, "0", "x"] {
             cancel(&server, unknown).expect(404, &["not_found"]);
         }
+        wait_for("the line of the operation", || {
+            let lines = server.log_lines("operation");
+            let is_of_tenant =
+                |line: &String| line.contains(&format!("{id}/cancel")) && line.contains("tenant=\"a\"");
+            lines.iter().any(is_of_tenant).then_some(())
+        });
     });
     server.wait_until_zero("floodmark_queries_running");
 }

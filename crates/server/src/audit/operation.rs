@@ -5,7 +5,7 @@
 
 use super::beginning;
 use axum::http::Uri;
-use model::TenantId;
+use model::{TenantId, TenantSet};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -13,8 +13,26 @@ use std::sync::Arc;
 const PARAMETERS_BYTES_MAX: usize = 4 << 10;
 
 /// A parameter whose name contains one of these words has a secret value, which is not logged.
-const SECRET_NAMES: [&str; 11] =
-    ["auth", "cookie", "credential", "jwt", "key", "pass", "pwd", "secret", "session", "sig", "token"];
+const SECRET_NAMES: [&str; 12] = [
+    "auth",
+    "bearer",
+    "cookie",
+    "credential",
+    "jwt",
+    "key",
+    "pass",
+    "pwd",
+    "secret",
+    "session",
+    "sig",
+    "token",
+];
+
+/// So has a parameter with exactly one of these names: the code of OAuth, and the password in the URLs of InfluxDB.
+const WHOLE_SECRET_NAMES: [&str; 2] = ["code", "p"];
+
+/// Limit on the names of several tenants.
+const TENANTS_BYTES_MAX: usize = 1 << 10;
 
 /// A form that is none, such as JSON, is read as a name without a value. It may have secrets, so only what may be a name is logged.
 const NAME_BYTES_MAX: usize = 64;
@@ -25,7 +43,7 @@ pub(crate) struct Operation(Arc<Mutex<Noted>>);
 
 #[derive(Debug, Default)]
 struct Noted {
-    tenant: Option<TenantId>,
+    tenant: Option<String>,
     parameters: Option<String>,
     dry_run: Option<bool>,
 }
@@ -41,7 +59,12 @@ pub(super) struct Asked {
 
 impl Operation {
     pub(crate) fn note_tenant(&self, tenant: &TenantId) {
-        self.0.lock().tenant = Some(tenant.clone());
+        self.0.lock().tenant = Some(tenant.to_string());
+    }
+
+    /// For an operation on what several tenants share, such as a query over them.
+    pub(crate) fn note_tenants(&self, tenants: &TenantSet) {
+        self.0.lock().tenant = Some(beginning(&tenants.to_string(), TENANTS_BYTES_MAX).to_owned());
     }
 
     pub(crate) fn note_parameters<'a>(&self, parameters: impl Iterator<Item = (&'a str, &'a str)>) {
@@ -60,7 +83,7 @@ impl Operation {
             let pairs: Vec<_> = query.take(PARAMETERS_BYTES_MAX).collect();
             shown(pairs.iter().map(|(name, value)| (&**name, &**value)))
         });
-        Asked { tenant: tenant.map(|tenant| tenant.to_string()), parameters, dry_run }
+        Asked { tenant, parameters, dry_run }
     }
 }
 
@@ -81,7 +104,9 @@ fn shown<'a>(parameters: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         let lower = name.to_ascii_lowercase();
         text += &escaped(name);
         text.push('=');
-        match SECRET_NAMES.iter().any(|word| lower.contains(word)) {
+        let is_secret = WHOLE_SECRET_NAMES.contains(&lower.as_str())
+            || SECRET_NAMES.iter().any(|word| lower.contains(word));
+        match is_secret {
             true => text.push('…'),
             false => text += &escaped(beginning(value, PARAMETERS_BYTES_MAX)),
         }
@@ -115,6 +140,8 @@ mod tests {
             ("access_token=a=b&a", "access_token=…&a="),
             ("acc%65ss_t%6fken=b", "access_token=…"),
             ("x=1&password", "x=1&password=…"),
+            ("p=b&path=c&P=d", "p=…&path=c&P=…"),
+            ("bearer=b&Bearer_x=c&code=d&codec=e", "bearer=…&Bearer_x=…&code=…&codec=e"),
             ("match[]=%7Ba%3D%22b%26start%3D0%25%22%7D", "match[]={a=\"b%26start=0%25\"}"),
         ] {
             let url = asked(&Operation::default(), &format!("/p?{query}"));

@@ -153,6 +153,20 @@ pub(crate) fn files(lake: &Lake, tenant: &TenantId) -> Result<Removed, TableErro
     Ok(found)
 }
 
+/// True if the tenant has data or tables. Those of a deleted tenant remain.
+pub(crate) fn exists(node: &Node, tenant: &TenantId) -> Result<bool, TableError> {
+    let reads = node.reads();
+    if reads.has_data(tenant) || node.streams().shared.buffer.has_any_of(tenant) {
+        return Ok(true);
+    }
+    for kind in TenantTable::ALL {
+        if reads.lake.tables.existing_now(tenant, kind)?.is_some() {
+            return Ok(true);
+        }
+    }
+    tasks::has_tables(&reads.lake.tables, tenant)
+}
+
 /// True if the tenant has files.
 pub(crate) fn has_files(lake: &Lake, tenant: &TenantId) -> Result<bool, TableError> {
     for kind in TenantTable::ALL {

@@ -117,6 +117,10 @@ impl Buffer {
         inner.streams.get(key).map_or_else(Vec::new, |waiting| waiting.batches.iter().cloned().collect())
     }
 
+    pub(crate) fn has_any_of(&self, tenant: &TenantId) -> bool {
+        self.inner.lock().streams.keys().any(|(of, _)| of == tenant)
+    }
+
     /// The streams of a tenant that have batches here.
     #[cfg(feature = "sql")]
     pub(crate) fn streams_of(&self, tenant: &TenantId) -> Vec<StreamName> {

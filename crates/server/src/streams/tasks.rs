@@ -203,6 +203,11 @@ pub(crate) fn files(tables: &TenantTables, scope: &Scope) -> Result<Removed, Tab
     Ok(found)
 }
 
+/// True if a tenant has tables of streams, which may be without files.
+pub(crate) fn has_tables(tables: &TenantTables, tenant: &TenantId) -> Result<bool, TableError> {
+    Ok(Listing::of(tenant.clone()).next(tables)?.is_some())
+}
+
 /// True if a tenant's streams have files in their tables.
 pub(crate) fn has_files(tables: &TenantTables, tenant: &TenantId) -> Result<bool, TableError> {
     let mut listing = Listing::of(tenant.clone());

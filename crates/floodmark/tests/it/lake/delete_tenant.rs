@@ -109,6 +109,11 @@ fn no_path_shows_anything_of_a_deleted_tenant_also_after_kill_9() {
     assert_eq!((&counted["series"], &counted["samples"]), (&30.into(), &210.into()), "{counted}");
     let files = counted["files"].as_u64().unwrap();
     assert!(files >= 4 && counted["bytes"].as_u64().unwrap() > 0, "{counted}");
+    assert_eq!(counted["exists"], true);
+    let misspelled = Request::form(PATH, &[("tenant", "gome"), ("dry_run", "true")]);
+    let counted = server.send(&misspelled).expect(200, &["success"]).json()["data"].take();
+    let expected = serde_json::json!({"series": 0, "samples": 0, "files": 0, "bytes": 0, "exists": false});
+    assert_eq!(counted, expected);
     assert_eq!(data_files(&tables(&server, "gone")), stored, "a dry run deletes nothing");
     let removed = delete(&server, "gone");
     assert!(removed > files, "those of the flush too: {removed} of {files}");

@@ -1,6 +1,6 @@
 use super::counts;
 use super::delete_series::{count_samples, is_dry_run};
-use crate::deletes::tenant::{Removed, delete_tenant as delete, files, has_files};
+use crate::deletes::tenant::{Removed, delete_tenant as delete, exists, files, has_files};
 use crate::http::App;
 use crate::http::deleting::{Place, panicked, until_ended};
 use crate::http::error::ApiError;
@@ -18,7 +18,7 @@ use tokio::task::JoinError;
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
 /// Deletes all data of the tenant in the parameter `tenant`, and answers with the number and size of the removed files.
-/// With `dry_run=true`, only counts them.
+/// With `dry_run=true`, only counts them, and says whether there is such a tenant: its name may be misspelled.
 pub(super) async fn delete_tenant(
     State(app): State<App>,
     peer: Peer,
@@ -90,7 +90,12 @@ async fn delete_or_count(app: &App, peer: Peer, tenant: TenantId, is_dry: bool) 
         let samples_max = turn.limits.memory_bytes / 16;
         let (series, samples) = count_samples(app, turn, &tenant, &delete, samples_max)?;
         let Removed { files, bytes } = files(&app.node.reads().lake, &tenant).map_err(unreadable)?;
-        Ok(counts(&[("series", series), ("samples", samples), ("files", files), ("bytes", bytes)]))
+        let exists = exists(&app.node, &tenant).map_err(unreadable)?;
+        let mut json = Json::new();
+        json.raw(&format!(
+            r#"{{"status":"success","data":{{"series":{series},"samples":{samples},"files":{files},"bytes":{bytes},"exists":{exists}}}}}"#
+        ));
+        Ok(json)
     })
     .await
 }

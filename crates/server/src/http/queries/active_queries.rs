@@ -2,12 +2,13 @@
 
 use super::description::Description;
 use super::running_queries::{QueryId, RunningQueries};
+use crate::audit::Operation;
 use crate::auth::Reach;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::principal::{AdminReach, ReadTenant};
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use stdx::budget::Account;
 
@@ -45,6 +46,7 @@ fn list(
 pub(crate) async fn cancel(
     State(app): State<App>,
     AdminReach(reach): AdminReach,
+    Extension(operation): Extension<Operation>,
     Path(id): Path<String>,
 ) -> Result<Json, ApiError> {
     let query = QueryId::parse(&id).and_then(|id| app.running.find(id));
@@ -52,6 +54,7 @@ pub(crate) async fn cancel(
         let message = format!("no running or waiting query has the id {id:?}");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
     };
+    operation.note_tenants(&query.description.tenants);
     query.cancel();
     let Description { tenants, path, peer, .. } = &query.description;
     tracing::info!(id = %query.id, tenant = %tenants, path, client = %peer.0, "operator canceled a query");
