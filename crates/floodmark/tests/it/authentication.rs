@@ -3,6 +3,8 @@
 use crate::harness::process::command;
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms, wait_for};
 use crate::reference::routes;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
@@ -377,6 +379,27 @@ fn an_emptied_file_of_credentials_is_warned_about() {
         wait_for("the credentials to be back", || (write() == 204).then_some(()));
     }
     assert_eq!(server.log_lines("has no credentials").len(), 2);
+}
+
+/// Whoever guesses passwords must not learn which users exist.
+#[test]
+fn only_operators_see_whose_password_is_wrong() {
+    let credentials = Credentials::new();
+    let server = Server::start(credentials.options("[]"));
+    let answer = |user: &str| {
+        let both = BASE64_STANDARD.encode(format!("{user}:guessed-password"));
+        let reply = server.send(&with(line("m"), &format!("Basic {both}")));
+        reply.expect(401, &["the credentials are unknown"]).text()
+    };
+    assert_eq!(answer("prometheus"), answer("mallory"));
+    let cause = "the password of user prometheus is wrong";
+    server.send(&with(Request::get("/api/v1/admin/refusals"), "Bearer secret-operate")).expect(200, &[cause]);
+    wait_for("the line of the refusal", || {
+        let lines = server.log_lines("requests refused");
+        lines.iter().any(|line| line.contains(cause)).then_some(())
+    });
+    let log = server.log_lines("").join("\n");
+    assert!(!log.contains("guessed-password") && !log.contains("mallory"), "{log}");
 }
 
 #[test]

@@ -183,6 +183,10 @@ fn a_certificate_may_be_optional_but_not_wrong() {
     Client::new(&[&authority], Some("team-a")).send(server.address, &line("m")).unwrap().expect(204, &[]);
     authority.expired_client("expired", "/CN=team-a.example");
     refused(&Client::new(&[&authority], Some("expired")), &server);
+    wait_for("a line that says what is wrong with the certificate", || {
+        let lines = server.log_lines("handshakes refused");
+        lines.iter().any(|line| line.contains("not accepted: it expired on 2020-02-01")).then_some(())
+    });
 }
 
 /// Senders write on open and on new connections while certificates are replaced, sometimes with broken ones.
