@@ -5,6 +5,7 @@ pub(crate) mod accounts;
 mod gauges;
 mod process;
 pub(crate) mod tables;
+pub(crate) mod tenants;
 
 #[cfg(test)]
 pub(crate) use gauges::floodmark_lag_ms;

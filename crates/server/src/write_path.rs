@@ -494,6 +494,7 @@ async fn settle(
     // a request of which a whole share was refused is not one whose rest was stored
     if !is_share_refused {
         metrics.refused_samples.add(outcome.refused_samples);
+        tenant.samples.refused.add(outcome.refused_samples);
         metrics.refused_exemplars.add(outcome.refused_exemplars);
     }
     if let Some(refusal) = refused {

@@ -243,13 +243,19 @@ impl Registry {
     }
 
     pub fn render(&self) -> String {
+        self.render_if(|_| true)
+    }
+
+    /// Like [`Self::render`], with only the values for which `is_shown` returns true.
+    pub fn render_if(&self, is_shown: impl Fn(&Reading<'_>) -> bool) -> String {
         let mut out = String::new();
         self.read(&mut |found| match found {
             Found::Family(Family { name, help, kind }) => {
                 let _ = writeln!(out, "# HELP {name} {help}");
                 let _ = writeln!(out, "# TYPE {name} {kind}");
             }
-            Found::Value(reading) => reading.render(&mut out),
+            Found::Value(reading) if is_shown(&reading) => reading.render(&mut out),
+            Found::Value(_) => {}
         });
         out
     }
@@ -334,5 +340,8 @@ mod tests {
              # HELP w W.\n# TYPE w gauge\nw{who=\"a\\\"\"} 1\nw{who=\"b\"} 2\n\
              # HELP u_total U.\n# TYPE u_total counter\nu_total{a=\"x\",b=\"1\"} 3\nu_total{a=\"y\",b=\"1\"} 4\n"
         );
+        let some = r.render_if(|reading| reading.labels.iter().any(|(_, value)| value == "y"));
+        let values: Vec<_> = some.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(values, ["u_total{a=\"y\",b=\"1\"} 4"]);
     }
 }

@@ -100,6 +100,14 @@ fn an_operator_of_some_tenants_reaches_no_other_tenant() {
             "{some}"
         );
     }
+    let series = |token: &str| -> Vec<String> {
+        let text = ask(Request::get("/metrics"), token).expect(200, &[]).text();
+        let rows = text.lines().filter(|line| line.starts_with("floodmark_tenant_active_series{"));
+        rows.map(str::to_owned).collect()
+    };
+    let of = |tenant: &str| format!("floodmark_tenant_active_series{{tenant=\"{tenant}\"}} 1");
+    assert_eq!(series("secret-scrape"), [of("a"), of("b-1")]);
+    assert_eq!(series("secret-lead"), [of("b-1")]);
     let limits = |tenant: &str| Request::get(format!("/api/v1/admin/limits?tenant={tenant}"));
     ask(limits("a"), "secret-lead").expect(403, &["token lead has no access to tenant a"]);
     ask(limits("b-1"), "secret-lead").expect(200, &[]);

@@ -64,7 +64,7 @@ fn metrics() {
         let labels = rest.split_once('}').expect("labels end").0.split(',');
         for (label, value) in labels.map(|label| label.split_once('=').expect("name and value")) {
             let is_named = row.contains(label) && row.contains(&format!("`{}`", value.trim_matches('"')));
-            let is_open = ["le", "version", "revision", "target", "profile"].contains(&label);
+            let is_open = ["le", "tenant", "version", "revision", "target", "profile"].contains(&label);
             assert!(
                 is_named || (is_open && (label == "le" || row.contains(label))),
                 "{name}: {label}={value} is not in {row}"

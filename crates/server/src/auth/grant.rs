@@ -95,7 +95,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn everything(name: &Arc<str>) -> Self {
+    pub(crate) fn everything(name: &Arc<str>) -> Self {
         Self { name: Arc::clone(name), tenants: None }
     }
 

@@ -3,10 +3,14 @@
 use super::App;
 use super::error::WriteError;
 use super::ingest::influx;
+use super::principal::AdminReach;
+use crate::auth::Reach;
 use crate::refusal::Refusal;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use model::TenantId;
+use stdx::telemetry::Reading;
 
 pub(super) const READY_PATHS: [&str; 6] =
     ["/-/ready", "/ready", "/lb_check", "/lb_check/", "/graphite/lb_check", "/graphite/lb_check/"];
@@ -30,14 +34,24 @@ pub(crate) async fn ready(State(app): State<App>) -> Response {
     }
 }
 
-pub(crate) async fn metrics(State(app): State<App>) -> Response {
+/// Renders the node's metrics, without the rows of tenants that the caller does not reach.
+pub(super) async fn metrics(State(app): State<App>, AdminReach(reach): AdminReach) -> Response {
     // A client may send hundreds of requests at once on one connection, and hyper would answer all of them
     // without a pause. Other tasks run while this one yields. Because of the lock, only one client at a time
     // can keep a worker busy.
     let _one_at_a_time = app.rendering.lock().await;
     tokio::task::yield_now().await;
-    let text = app.node.registry().render();
+    let text = app.node.registry().render_if(|reading| is_within(&reach, reading));
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// True unless the row is that of a tenant that the caller does not reach.
+fn is_within(reach: &Reach, reading: &Reading<'_>) -> bool {
+    let fixed = reading.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let mut tenant = fixed.chain(reading.extra).filter(|(name, _)| *name == "tenant");
+    // the rows of all other tenants together have no name in the label
+    let is_other = |name: &str| TenantId::parse(name).is_ok_and(|tenant| !reach.includes(&tenant));
+    reach.is_everything() || !tenant.any(|(_, name)| is_other(name))
 }
 
 #[cfg(test)]
@@ -53,9 +67,10 @@ mod tests {
         let node = small_node(dir.path());
         let app = App::new(node.clone());
         let turns = Cell::new(0);
+        let reach = Reach::everything(&"anyone".into());
         let scrapes = async {
             for _ in 0..REQUESTS {
-                assert_eq!(metrics(State(app.clone())).await.status(), 200);
+                assert_eq!(metrics(State(app.clone()), AdminReach(reach.clone())).await.status(), 200);
             }
             turns.get()
         };

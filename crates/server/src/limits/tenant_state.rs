@@ -1,7 +1,7 @@
 //! What is known about each tenant in memory: its rates, and the memory it uses.
 
 use super::replicas::{Replicas, TIDY_EVERY};
-use super::tenant_usage::{Mean, MeanRates, Peak, Peaks};
+use super::tenant_usage::{Mean, MeanRates, Peak, Peaks, SampleCounts};
 use crate::settings::{self, TenantSettings};
 use admission::gate::MULTIPLE;
 use admission::new_series::Limits;
@@ -27,6 +27,7 @@ pub(crate) struct TenantState {
     holds: Box<[Held]>,
     series_peak: AtomicU64,
     pub(crate) peaks: Peaks,
+    pub(crate) samples: SampleCounts,
     /// When the state was created, and for how many seconds requests are in the rates.
     since: Instant,
     counted_s: AtomicU64,
@@ -70,6 +71,7 @@ impl TenantState {
             holds: (0..memory.partitions).map(|_| Held::default()).collect(),
             series_peak: AtomicU64::new(0),
             peaks: Peaks::default(),
+            samples: SampleCounts::default(),
             since: now,
             counted_s: AtomicU64::new(0),
             uncounted_requests: AtomicU64::new(0),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use stdx::telemetry::Counter;
 
 /// The largest value since the tenant was loaded.
 #[derive(Debug, Default)]
@@ -35,6 +36,15 @@ pub(crate) struct Peaks {
     pub(crate) deletes: Peak,
     /// Series of one metric name, as of the last look.
     pub(crate) series_of_metric: Peak,
+}
+
+/// Samples since the tenant was loaded.
+#[derive(Debug, Default)]
+pub(crate) struct SampleCounts {
+    /// Acknowledged samples, including repeated ones.
+    pub(crate) stored: Counter,
+    /// Samples left out of requests whose rest was stored.
+    pub(crate) refused: Counter,
 }
 
 /// A rate per second and its peak.

@@ -32,6 +32,7 @@ impl Owner {
                     let stored = submission.stored_samples();
                     submission.outcome.samples += stored;
                     self.context.metrics.samples.add(stored);
+                    submission.state.samples.stored.add(stored);
                     submission.increments.summed = None;
                     match submission.is_last_slice() {
                         true => {

@@ -2,6 +2,7 @@
 
 use super::JOB;
 use crate::settings::SelfMonitoring;
+use crate::telemetry::tenants::METRICS_OF_TENANTS;
 use model::labels::METRIC_NAME;
 use model::{
     Batch, BatchMetadata, BatchSeries, Labels, LabelsBuilder, Metadata, MetricKind, STALE_NAN_BITS,
@@ -29,7 +30,8 @@ impl Sampler {
     }
 
     /// Reads all metrics at the time `now_ms`. Each series that has disappeared since the last read ends with
-    /// a stale marker. Series beyond [`SelfMonitoring::SERIES_MAX`] are left out and count as refused.
+    /// a stale marker. Series beyond [`SelfMonitoring::SERIES_MAX`] are left out and count as refused. Metrics of tenants
+    /// are not stored, because they could be most of these series: anybody who may write can make new tenants.
     pub(super) fn sample(&mut self, now_ms: i64) -> Batch {
         let mut sample = Sample {
             instance: &self.instance,
@@ -41,6 +43,8 @@ impl Sampler {
         };
         sample.add(UP);
         self.registry.read(&mut |found| match found {
+            Found::Family(Family { name, .. }) | Found::Value(Reading { name, .. })
+                if name.starts_with(METRICS_OF_TENANTS) => {}
             Found::Family(family) => sample.describe(family),
             Found::Value(reading) => sample.add(reading),
         });

@@ -1,6 +1,6 @@
 //! Gauges computed from a node when its metrics are scraped.
 
-use super::{accounts, process};
+use super::{accounts, process, tenants};
 use crate::node::Node;
 use crate::partition::shared::PartitionShared;
 use crate::query_source;
@@ -26,6 +26,7 @@ pub(crate) fn register_gauges(node: &Node) {
     of_clock(node);
     process::register(node);
     of_streams(node);
+    tenants::register(node);
 }
 
 fn of_clock(node: &Node) {
