@@ -1,4 +1,8 @@
 //! `floodmark limits`: shows every limit of a running server with its use, origin, bounds and reason.
+//!
+//! - [`tenants`]: the table of all tenants
+
+mod tenants;
 
 use crate::cli::limits::LimitsArgs;
 use crate::output::{print, say};
@@ -6,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
 use hyper::{Method, Uri};
 use lab::http::{Access, Client, Endpoint, TlsFiles, headers, percent};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -16,7 +20,14 @@ const WIDTH: u16 = 160;
 
 pub(crate) fn run(args: &LimitsArgs) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let data = runtime.block_on(ask(args))?;
+    if args.all {
+        let tenants = runtime.block_on(all_tenants(args))?;
+        return match args.json {
+            true => say(format_args!("{:#}", json!({ "tenants": tenants }))),
+            false => say(tenants::table(&tenants)),
+        };
+    }
+    let data = runtime.block_on(one_tenant(args))?;
     if args.json {
         return say(format_args!("{data:#}"));
     }
@@ -27,38 +38,76 @@ pub(crate) fn run(args: &LimitsArgs) -> Result<()> {
     }
 }
 
-async fn ask(args: &LimitsArgs) -> Result<Value> {
-    let host = args.target.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-    let tls = TlsFiles { ca: args.ca.clone(), ..TlsFiles::default() };
-    // `--allow-host` is not required here, because this command sends no load
-    let access = Access { hosts: host.into_iter().collect(), tls };
-    let endpoint = Endpoint::resolve(&args.target, &access).await?;
-    let mut given = Vec::new();
-    if let Some(path) = &args.token_file {
-        let token =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        given.push(("Authorization".to_owned(), format!("Bearer {}", token.trim())));
-    }
+async fn one_tenant(args: &LimitsArgs) -> Result<Value> {
     let tenant = args.tenant.as_deref().map_or_else(String::new, |name| format!("?tenant={}", percent(name)));
-    let base = endpoint.path().trim_end_matches('/').to_owned();
-    let mut client = Client::new(endpoint, headers(&given)?, TIMEOUT);
-    let path = format!("{base}/api/v1/admin/limits{tenant}");
-    let answer = client.send(Method::GET, &path, bytes::Bytes::new()).await;
-    let answer = answer.with_context(|| format!("no answer from {}", args.target))?;
-    if !answer.status.is_success() {
-        bail!("{} answered {}: {}", args.target, answer.status.as_u16(), answer.text().trim_end());
-    }
-    let mut answer: Value = serde_json::from_slice(&answer.body).context("the answer is not JSON")?;
-    Ok(answer["data"].take())
+    Server::open(args).await?.ask(&format!("/api/v1/admin/limits{tenant}")).await
 }
 
-fn table(rows: &Value) -> Table {
+/// Asks page by page, because the server limits the tenants in an answer.
+async fn all_tenants(args: &LimitsArgs) -> Result<Vec<Value>> {
+    let mut server = Server::open(args).await?;
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let mut page = server.ask(&format!("/api/v1/admin/tenant_limits{after}")).await?;
+        let tenants = page.get_mut("tenants").map(Value::take);
+        let Some(Value::Array(tenants)) = tenants else { bail!("the answer has no tenants") };
+        all.extend(tenants);
+        match page["next"].as_str() {
+            Some(next) => after = format!("?after={}", percent(next)),
+            None => return Ok(all),
+        }
+    }
+}
+
+struct Server<'a> {
+    target: &'a str,
+    /// Path of the target, which precedes all paths.
+    base: String,
+    client: Client,
+}
+
+impl<'a> Server<'a> {
+    async fn open(args: &'a LimitsArgs) -> Result<Self> {
+        let host = args.target.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+        let tls = TlsFiles { ca: args.ca.clone(), ..TlsFiles::default() };
+        // `--allow-host` is not required here, because this command sends no load
+        let access = Access { hosts: host.into_iter().collect(), tls };
+        let endpoint = Endpoint::resolve(&args.target, &access).await?;
+        let mut given = Vec::new();
+        if let Some(path) = &args.token_file {
+            let token =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            given.push(("Authorization".to_owned(), format!("Bearer {}", token.trim())));
+        }
+        let base = endpoint.path().trim_end_matches('/').to_owned();
+        Ok(Self { target: &args.target, base, client: Client::new(endpoint, headers(&given)?, TIMEOUT) })
+    }
+
+    /// Returns the field `data` of an answer.
+    async fn ask(&mut self, path: &str) -> Result<Value> {
+        let Self { target, base, client } = self;
+        let answer = client.send(Method::GET, &format!("{base}{path}"), bytes::Bytes::new()).await;
+        let answer = answer.with_context(|| format!("no answer from {target}"))?;
+        if !answer.status.is_success() {
+            bail!("{target} answered {}: {}", answer.status.as_u16(), answer.text().trim_end());
+        }
+        let mut answer: Value = serde_json::from_slice(&answer.body).context("the answer is not JSON")?;
+        Ok(answer["data"].take())
+    }
+}
+
+fn empty_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     if !table.is_tty() {
         table.set_width(WIDTH);
     }
+    table
+}
+
+fn table(rows: &Value) -> Table {
+    let mut table = empty_table();
     table.set_header(["limit", "value", "used", "peak", "origin", "bounds", "reason"]);
     for row in rows.as_array().into_iter().flatten() {
         let name = row["name"].as_str().unwrap_or_default();

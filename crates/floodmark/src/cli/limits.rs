@@ -14,6 +14,11 @@ pub(crate) struct LimitsArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Option<String>,
 
+    /// Show the most important limits of all tenants in place of those of the server: a row for each tenant, with use
+    /// and limit
+    #[arg(long, conflicts_with = "tenant")]
+    pub(crate) all: bool,
+
     /// File with a token of the role admin, if the server requires one
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,

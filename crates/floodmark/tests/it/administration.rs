@@ -20,10 +20,11 @@ fn line() -> Request {
     Request::post("/api/v1/graphite", format!("m 1 {}\n", now_ms() / 1000).into_bytes())
 }
 
-const OPERATIONS: [&str; 6] = [
+const OPERATIONS: [&str; 7] = [
     "/config",
     "/runtime_config",
     "/api/v1/admin/tenants",
+    "/api/v1/admin/tenant_limits",
     "/api/v1/admin/queries",
     "/distributor/all_user_stats",
     "/distributor/ha_tracker",

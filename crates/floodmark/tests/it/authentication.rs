@@ -89,7 +89,11 @@ fn an_operator_of_some_tenants_reaches_no_other_tenant() {
     ask(wrong("a"), "secret-read").expect(400, &[]);
     ask(wrong("b-1"), "secret-lead").expect(400, &[]);
     server.send(&wrong("a")).expect(401, &[]);
-    for (path, of_nobody) in [("/api/v1/admin/tenants", false), ("/api/v1/admin/refusals", true)] {
+    for (path, of_nobody) in [
+        ("/api/v1/admin/tenants", false),
+        ("/api/v1/admin/tenant_limits", false),
+        ("/api/v1/admin/refusals", true),
+    ] {
         let shown = |token: &str| ask(Request::get(path), token).expect(200, &[]).text();
         let (all, some) = (shown("secret-operate"), shown("secret-lead"));
         let has = |text: &str, tenant: &str| text.contains(&format!("\"tenant\":\"{tenant}\""));

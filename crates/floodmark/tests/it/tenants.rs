@@ -2,6 +2,7 @@
 
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
 use crate::transfer::succeed;
+use serde_json::Value;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -131,7 +132,7 @@ fn recent_refusals_are_listed_for_their_tenant() {
     server.send(&series("b", "secret", 5)).expect(429, &[]);
     server.send(&Request::get("/api/v1/labels").header("X-Scope-OrgID", "no/tenant")).expect(400, &[]);
     let listed = |request: &Request| {
-        let answer: serde_json::Value = serde_json::from_str(&server.send(request).text()).expect("JSON");
+        let answer: Value = serde_json::from_str(&server.send(request).text()).expect("JSON");
         answer["data"].as_array().expect("a list").clone()
     };
     let of_a = listed(&Request::get("/api/v1/refusals").tenant("a"));
@@ -211,11 +212,11 @@ fn every_limit_is_explained_with_its_use() {
         let url = format!("http://{}", server.address);
         succeed(&[&["limits", "--target", &url], args].concat())
     };
-    let rows = |all: &serde_json::Value| -> std::collections::BTreeMap<String, serde_json::Value> {
+    let rows = |all: &Value| -> std::collections::BTreeMap<String, Value> {
         let rows = all.as_array().expect("rows").iter();
         rows.map(|row| (row["name"].as_str().expect("a name").to_owned(), row.clone())).collect()
     };
-    let json: serde_json::Value = serde_json::from_str(&limits(&["--tenant", "a", "--json"])).expect("JSON");
+    let json: Value = serde_json::from_str(&limits(&["--tenant", "a", "--json"])).expect("JSON");
     let (node, own) = (rows(&json["node"]), rows(&json["limits"]));
     assert!(node["memory of head"]["used"].as_u64() > Some(0), "{node:?}");
     assert!(
@@ -230,6 +231,12 @@ fn every_limit_is_explained_with_its_use() {
     assert_eq!(total as f64, server.metric_sum("floodmark_budget_limit_bytes"));
     assert_eq!((&own["active_series"]["used"], &own["inflight_bytes"]["value"]), (&7.into(), &"8MiB".into()));
     assert!(own["inflight_bytes"]["peak"].as_u64() > Some(0), "{own:?}");
+    assert_eq!(own["inflight_bytes"]["limit"], 8 << 20);
+    assert_eq!(own["active_series"]["limit"], own["active_series"]["value"]);
+    assert_eq!((&own["samples_per_second"]["limit"], own["retention"].get("limit")), (&Value::Null, None));
+    assert_eq!(node["memory of head"]["limit"], node["memory of head"]["value"]);
+    let without_limit: Vec<_> = COUNTED.iter().filter(|name| own[**name].get("limit").is_none()).collect();
+    assert!(without_limit.is_empty(), "{without_limit:?}");
     // limits are what the node has, and the parts of it that bind first are rows of their own
     for (limit, used) in [
         ("active_series", true),
@@ -257,7 +264,7 @@ fn every_limit_is_explained_with_its_use() {
     let counted = own.values().filter(|row| row["bounds"].is_string() && row["used"].is_u64());
     let without_peak: Vec<_> = counted.filter(|row| !row["peak"].is_u64()).collect();
     assert!(without_peak.is_empty(), "{without_peak:?}");
-    let is_unknown = |row: &&serde_json::Value| !(row["used"].is_u64() && row["peak"].is_u64());
+    let is_unknown = |row: &&Value| !(row["used"].is_u64() && row["peak"].is_u64());
     let of_shares =
         own.values().filter(|row| row["name"].as_str().is_some_and(|name| name.ends_with("(share)")));
     let unknown: Vec<_> =
@@ -269,7 +276,7 @@ fn every_limit_is_explained_with_its_use() {
     // without its series, the metric has only a peak
     let delete = Request::form("/api/v1/admin/tsdb/delete_series", &[("match[]", "m")]).tenant("a");
     server.send(&delete).expect(204, &[]);
-    let json: serde_json::Value = serde_json::from_str(&limits(&["--tenant", "a", "--json"])).expect("JSON");
+    let json: Value = serde_json::from_str(&limits(&["--tenant", "a", "--json"])).expect("JSON");
     let after = rows(&json["limits"]);
     for share in ["waiting and running queries", "exports", "deletes"] {
         assert_eq!(after[&format!("{share} (share)")]["peak"], 1, "{share}");
@@ -283,4 +290,42 @@ fn every_limit_is_explained_with_its_use() {
             .all(|part| text.contains(part)),
         "{text}"
     );
+}
+
+#[test]
+fn limits_of_all_tenants_are_listed_in_pages() {
+    let overrides = Overrides::new("[tenant.b]\nactive_series = 9\ndisk_bytes = '64KiB'\n");
+    let server = Server::start(overrides.options());
+    for (tenant, count) in [("c", 3), ("a", 1), ("b", 2)] {
+        server.send(&series(tenant, "m", count)).expect(204, &[]);
+    }
+    let ask = |parameters: &str| {
+        let path = format!("/api/v1/admin/tenant_limits{parameters}");
+        server.send(&Request::get(path)).expect(200, &[]).json()["data"].clone()
+    };
+    let names = |page: &Value| -> Vec<String> {
+        let tenants = page["tenants"].as_array().expect("tenants").iter();
+        tenants.map(|tenant| tenant["tenant"].as_str().expect("a name").to_owned()).collect()
+    };
+    let (all, first) = (ask(""), ask("?limit=2"));
+    assert_eq!((names(&all), &all["next"]), (vec!["a".into(), "b".into(), "c".into()], &Value::Null));
+    assert_eq!((names(&first), &first["next"]), (vec!["a".into(), "b".into()], &"b".into()));
+    let last = ask("?limit=2&after=b");
+    assert_eq!((names(&last), &last["next"]), (vec!["c".into()], &Value::Null));
+    server.send(&Request::get("/api/v1/admin/tenant_limits?after=a/b")).expect(400, &["after"]);
+
+    let url = format!("http://{}", server.address);
+    let listed = |args: &[&str]| succeed(&[&["limits", "--target", &url, "--all"], args].concat());
+    let json: Value = serde_json::from_str(&listed(&["--json"])).expect("JSON");
+    assert_eq!(names(&json), ["a", "b", "c"]);
+    let of_b = json["tenants"][1]["limits"].as_array().expect("limits");
+    let limit = |name: &str| of_b.iter().find(|row| row["name"] == name).expect(name);
+    let series = limit("active_series");
+    assert_eq!((&series["limit"], &series["used"], &series["peak"]), (&9.into(), &2.into(), &2.into()));
+    assert_eq!(limit("disk_bytes")["limit"], 64 << 10);
+    assert_eq!(limit("requests_per_second")["limit"], Value::Null);
+    assert!(limit("requests_per_second")["used"].is_u64() && of_b.len() == 8, "{of_b:?}");
+    let text = listed(&[]);
+    let row = text.lines().find(|line| line.trim_start().starts_with("b ")).unwrap_or_default();
+    assert!(row.contains("2 / 9") && row.contains("/ 64.0 KiB"), "{text}");
 }

@@ -9,6 +9,7 @@
 //! | GET `/api/v1/admin/refusals` | recently refused requests, of all tenants that the credential reaches |
 //! | GET `/api/v1/admin/tenants` | tenants in memory, with their series and memory |
 //! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, with their use |
+//! | GET `/api/v1/admin/tenant_limits` | limits of all tenants, with their use |
 //! | GET `/distributor/all_user_stats`, `/distributor/ha_tracker` | tenants in memory, and elected replicas, as in Cortex |
 //! | POST `/api/v1/admin/delete_tenant` | delete all data of a tenant |
 //! | POST `/compactor/delete_tenant`, `/purger/delete_tenant` | the same for the request's tenant, as in Mimir and Cortex |
@@ -24,6 +25,7 @@ mod delete_stream;
 mod delete_tenant;
 mod flush;
 mod limits;
+mod tenant_limits;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -45,6 +47,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/api/v1/admin/refusals", get(recent_refusals::of_all))
         .route("/api/v1/admin/tenants", get(tenants::list))
         .route("/api/v1/admin/limits", get(limits::limits))
+        .route("/api/v1/admin/tenant_limits", get(tenant_limits::of_tenants))
         .route("/api/v1/admin/delete_tenant", post(delete_tenant::delete_tenant))
         .route("/distributor/all_user_stats", get(tenants::all_user_stats))
         .route("/distributor/ha_tracker", get(tenants::ha_tracker))

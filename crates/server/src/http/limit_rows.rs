@@ -4,11 +4,13 @@ use super::App;
 use super::json::Json;
 use crate::limits::gate::Gate;
 use crate::limits::tenant_usage::{Mean, Peak, Peaks};
-use crate::settings::{EffectiveSetting, SETTINGS, Setting};
+use crate::settings::{EffectiveSetting, SETTINGS, Setting, Takes, TenantLimits, Tenants};
 use crate::telemetry::accounts;
 use admission::gate;
 use admission::watermarks::{FAIR, REFUSE_ABOVE_SHARE};
 use model::TenantId;
+use serde_json::Value;
+use stdx::units;
 
 /// Memory of a sample that a query holds.
 const SAMPLE_BYTES: u64 = 16;
@@ -16,11 +18,39 @@ const SAMPLE_BYTES: u64 = 16;
 const HANDSHAKES: &str = "TLS handshakes in progress";
 const GRPC_HANDSHAKES: &str = "TLS handshakes of gRPC in progress";
 
+/// The value of a limit as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    At(u64),
+    Unlimited,
+    /// The value is no size and no count.
+    NoNumber,
+}
+
+impl Limit {
+    fn of(setting: &Setting, value: &Value) -> Self {
+        let number = match setting.takes {
+            Takes::Size => value.as_str().and_then(units::bytes),
+            Takes::Count => value.as_u64(),
+            _ => return Self::NoNumber,
+        };
+        number.into()
+    }
+}
+
+impl From<Option<u64>> for Limit {
+    fn from(limit: Option<u64>) -> Self {
+        limit.map_or(Self::Unlimited, Self::At)
+    }
+}
+
 /// A limit and its use. Sizes are in bytes.
 #[derive(Debug)]
 pub(super) struct Row {
     name: String,
+    /// The value as JSON, as it is written in files.
     value: String,
+    limit: Limit,
     /// Where the value comes from, such as a default or a file, with details such as the file's name.
     origin: (&'static str, Option<String>),
     bounds: Option<String>,
@@ -39,6 +69,7 @@ pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
         let (used, peak) = used_by(app, tenant, &key);
         let declared = setting(&key).expect("BUG: a setting in effect is not declared");
         Row {
+            limit: Limit::of(declared, &value),
             value: value.to_string(),
             origin: (origin.kind(), origin.detail()),
             bounds: declared.bounds_text(),
@@ -57,6 +88,7 @@ fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
     Some(Row {
         name: "new series that wait".to_owned(),
         value: r#""none""#.to_owned(),
+        limit: Limit::Unlimited,
         origin: ("in effect", None),
         bounds: None,
         reason: format!(
@@ -154,6 +186,7 @@ fn shares(app: &App, tenant: &TenantId) -> Vec<Row> {
     let row = |name: &str, share: Option<u64>, reason: String, used: u64, peak: Option<u64>| Row {
         name: format!("{name} (share)"),
         value: share.map_or_else(|| r#""none""#.to_owned(), |share| share.to_string()),
+        limit: share.into(),
         origin: ("in effect", None),
         bounds: None,
         reason: format!("{reason}. Weight: {weight}"),
@@ -216,6 +249,7 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
     let accounts = accounts::all(&app.node).into_iter().map(|(name, use_of)| Row {
         name: format!("memory of {name}"),
         value: use_of.limit_bytes.to_string(),
+        limit: Limit::At(use_of.limit_bytes),
         origin: ("derived", Some(format!("from memory: {}", settings.budget.reason))),
         bounds: None,
         reason: reason_of(name).to_owned(),
@@ -244,6 +278,7 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
         Row {
             name: name.to_owned(),
             value: limit.to_string(),
+            limit: Limit::At(limit as u64),
             origin: ("in effect", None),
             bounds: declared.and_then(|declared| declared.bounds_text()),
             reason: declared.map_or_else(
@@ -328,19 +363,93 @@ pub(super) fn write(json: &mut Json, rows: &[Row]) {
                 json.string(text);
             }
         }
-        for (name, count) in [("used", row.used), ("peak", row.peak)] {
-            if let Some(count) = count {
-                json.raw(&format!(r#","{name}":{count}"#));
-            }
-        }
+        write_numbers(json, row.limit, row.used, row.peak);
         json.raw("}");
     }
     json.raw("]");
 }
 
+fn write_numbers(json: &mut Json, limit: Limit, used: Option<u64>, peak: Option<u64>) {
+    match limit {
+        Limit::At(number) => json.raw(&format!(r#","limit":{number}"#)),
+        Limit::Unlimited => json.raw(r#","limit":null"#),
+        Limit::NoNumber => {}
+    }
+    for (name, count) in [("used", used), ("peak", peak)] {
+        if let Some(count) = count {
+            json.raw(&format!(r#","{name}":{count}"#));
+        }
+    }
+}
+
+/// Writes the tenant's limits that the list of all tenants shows, with their use.
+pub(super) fn write_summary(json: &mut Json, app: &App, settings: &Tenants, tenant: &TenantId) {
+    json.raw(r#"{"tenant":"#);
+    json.string(tenant.as_str());
+    json.raw(r#","limits":["#);
+    for (i, (name, limit)) in summary(&settings.of(tenant).limits).into_iter().enumerate() {
+        json.comma(i);
+        json.raw(&format!(r#"{{"name":"{name}""#));
+        let (used, peak) = used_by(app, tenant, name);
+        write_numbers(json, limit.into(), used, peak);
+        json.raw("}");
+    }
+    json.raw("]}");
+}
+
+/// The limits on what tenants take from each other, and whose use is cheap to read.
+fn summary(limits: &TenantLimits) -> [(&'static str, Option<u64>); 8] {
+    let count = |limit: Option<usize>| limit.map(|limit| limit as u64);
+    [
+        ("active_series", count(limits.active_series)),
+        ("samples_per_second", count(limits.samples_per_second)),
+        ("requests_per_second", count(limits.requests_per_second)),
+        ("bytes_per_second", limits.bytes_per_second),
+        ("inflight_bytes", limits.inflight_bytes),
+        ("concurrent_queries", count(limits.concurrent_queries)),
+        ("tenant_tables", Some(limits.tenant_tables as u64)),
+        ("disk_bytes", limits.disk_bytes),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_and_counts_are_numbers() {
+        let check = |key: &str, value: Value, expected: Limit| {
+            assert_eq!(Limit::of(setting(key).unwrap(), &value), expected, "{key} = {value}");
+        };
+        check("disk_bytes", "226GiB".into(), Limit::At(226 << 30));
+        check("inflight_bytes", "34222900".into(), Limit::At(34_222_900));
+        check("query_memory", "64KiB".into(), Limit::At(64 << 10));
+        check("disk_bytes", "none".into(), Limit::Unlimited);
+        check("active_series", 3.into(), Limit::At(3));
+        check("active_series", "none".into(), Limit::Unlimited);
+        check("rate_burst", "10s".into(), Limit::NoNumber);
+        check("ha_dedup", false.into(), Limit::NoNumber);
+    }
+
+    /// A size that is not shown exactly would not be the limit in effect.
+    #[test]
+    fn sizes_are_exact() {
+        let mut state = 1;
+        for round in 0..10_000 {
+            state = stdx::rng::mix(state);
+            let bytes = state >> (14 + round % 40); // sizes below 2^50 bytes
+            assert_eq!(units::bytes(&units::bytes_text(bytes)), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn the_summary_has_limits_of_tenants() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = crate::write_path::tests::small_settings(dir.path()).tenants.general.limits;
+        for (name, _) in summary(&limits) {
+            assert!(setting(name).is_some_and(|setting| setting.is_per_tenant), "{name}");
+        }
+    }
 
     #[test]
     fn reasons_have_no_links() {
