@@ -14,7 +14,7 @@ pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
 
 fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let settings = Settings::resolve(&Given::default().file(&args.file)?)?;
-    if let Some(warning) = settings.warning_of_access() {
+    for warning in settings.warnings.iter().cloned().chain(settings.warning_of_access()) {
         note(format_args!("warning: {warning}"));
     }
     say(format_args!("{}: valid", args.file.display()))

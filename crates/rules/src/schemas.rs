@@ -62,6 +62,8 @@ struct Retention {
     section: String,
     pattern: Regex,
     archives: Vec<Archive>,
+    /// By which go-carbon orders sections. It has no effect here.
+    priority: i64,
 }
 
 #[derive(Debug)]
@@ -117,6 +119,14 @@ impl Schemas {
         Schema { number, section, archives, method, x_files_factor }
     }
 
+    /// Two sections that go-carbon would use in the other order because of their `priority`. `None` if there are none.
+    #[must_use]
+    pub fn out_of_priority(&self) -> Option<(&str, &str)> {
+        let pairs = self.retentions.iter().zip(self.retentions.iter().skip(1));
+        let mut pairs = pairs.filter(|(before, after)| before.priority < after.priority);
+        pairs.next().map(|(before, after)| (before.section.as_str(), after.section.as_str()))
+    }
+
     /// Number of combinations of both files' rules.
     #[must_use]
     pub const fn count(&self) -> usize {
@@ -152,7 +162,8 @@ fn retention(section: &ini::Section) -> Result<Retention, RuleError> {
     let retentions = section.require("retentions")?;
     let archives =
         parse_archives(&retentions.value).map_err(|reason| RuleError::new(retentions.line, reason))?;
-    Ok(Retention { section: section.name.clone(), pattern, archives })
+    let priority = section.get("priority").and_then(|option| option.value.parse().ok()).unwrap_or(0);
+    Ok(Retention { section: section.name.clone(), pattern, archives, priority })
 }
 
 fn consolidation(section: &ini::Section) -> Result<Consolidation, RuleError> {

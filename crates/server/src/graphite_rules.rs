@@ -129,6 +129,19 @@ impl Source for RuleFiles {
         rules.names_fingerprint = fingerprint(&[rewrite, allow, deny].map(Clone::clone));
         Ok(rules)
     }
+
+    fn warnings(&self, [schemas, ..]: &Texts) -> Vec<String> {
+        let parsed = schemas.as_deref().and_then(|text| rules::Schemas::default().with_schemas(text).ok());
+        let warning = |(before, after): (&str, &str)| {
+            let path = self.schemas.as_deref().unwrap_or(Path::new("")).display();
+            format!(
+                "{path}: section [{after}] has a higher priority than [{before}], which comes before it. The order of the file counts here, as \
+                 in carbon; go-carbon sorts sections by priority. If the file is go-carbon's, put the highest priority first"
+            )
+        };
+        let warning = parsed.as_ref().and_then(rules::Schemas::out_of_priority).map(warning);
+        warning.into_iter().collect()
+    }
 }
 
 fn fingerprint(texts: &[Option<String>]) -> SeriesKey {

@@ -217,6 +217,7 @@ impl Settings {
             &budget,
             files_left.saturating_sub(otlp_grpc.connections_max),
         )?;
+        let graphite_rules = graphite_rules::rule_files(reader, &mut warnings)?;
         let creating_requests_max = reader.derive(&table::CREATING_REQUESTS, inflight_requests_max)?;
         let capacity = Capacity::of(
             &budget,
@@ -268,7 +269,7 @@ impl Settings {
             self_monitoring,
             otlp_grpc,
             graphite,
-            graphite_rules: graphite_rules::rule_files(reader)?,
+            graphite_rules,
             ingest_rules: ingest_rules(reader)?,
             statsd,
             stream_freshness,

@@ -97,3 +97,20 @@ fn errors_name_the_line() {
         assert_eq!(Schemas::default().with_aggregation(text).unwrap_err().to_string(), error);
     }
 }
+
+#[test]
+fn sections_that_go_carbon_would_use_in_another_order_are_found() {
+    let check = |priorities: &[&str], expected: Option<(&str, &str)>| {
+        let section = |(number, line): (usize, &&str)| {
+            format!("[{number}]\npattern = .*\nretentions = 60:1d\n{line}\n")
+        };
+        let text: String = priorities.iter().enumerate().map(section).collect();
+        let schemas = Schemas::default().with_schemas(&text).unwrap();
+        assert_eq!(schemas.out_of_priority(), expected, "{priorities:?}");
+    };
+    check(&["", "", ""], None);
+    check(&["priority = 100", "priority = 100", ""], None);
+    check(&["priority = 0", "priority = 100"], Some(("0", "1")));
+    check(&["priority = 9", "", "priority = 1"], Some(("1", "2")));
+    check(&["priority = -1", ""], Some(("0", "1")));
+}

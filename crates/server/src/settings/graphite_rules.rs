@@ -5,6 +5,7 @@ use super::reader::Reader;
 use super::setting_builder::TypedSetting;
 use super::table;
 use crate::graphite_rules::RuleFiles;
+use crate::watched::Source as _;
 use std::path::PathBuf;
 
 /// Selects the path that a setting gives.
@@ -20,13 +21,17 @@ const ALL: [(&TypedSetting<Option<PathBuf>>, Field); 6] = [
 ];
 
 /// Reads the paths of the rule files, and checks the files.
-pub(super) fn rule_files(reader: &mut Reader<'_>) -> Result<RuleFiles, SettingsError> {
+pub(super) fn rule_files(
+    reader: &mut Reader<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<RuleFiles, SettingsError> {
     let mut files = RuleFiles::default();
     for (setting, field) in ALL {
         let path = reader.read(setting)?;
         let mut alone = RuleFiles::default();
         field(&mut alone).clone_from(&path);
         alone.load().map_err(|reason| reader.error(setting, reason))?;
+        warnings.extend(alone.read().iter().flat_map(|texts| alone.warnings(texts)));
         *field(&mut files) = path;
     }
     Ok(files)
