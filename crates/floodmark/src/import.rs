@@ -101,7 +101,7 @@ fn import_one(
     let mut content = Content::open(args, path)?;
     let id = match &mut content {
         Content::Block(block) => block.ulid().to_string(),
-        Content::Tree(tree) => tree.hash(progress)?,
+        Content::Tree(tree) => tree.hash(target.schemas()?.as_ref(), progress)?,
         Content::File => content_hash(path)?,
     };
     let source = format!("import/{id}");

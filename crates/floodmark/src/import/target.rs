@@ -10,7 +10,7 @@ use crate::output::note;
 use anyhow::{Context, bail};
 use model::{SeriesHasher, TenantId};
 use server::settings::{Settings, TablesUrl};
-use server::{RuleFiles, SeriesSeed};
+use server::{GraphiteSchemas, RuleFiles, SeriesSeed};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -94,6 +94,7 @@ pub(crate) struct Target {
     tenant: TenantId,
     hasher: SeriesHasher,
     data_dir: PathBuf,
+    rules: RuleFiles,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -111,8 +112,8 @@ impl Target {
             note(format_args!("floodmark: there was no data directory at {data_dir}; a new one was created"));
         }
         let table = Table::open_or_create(&METRICS, place.location(runtime)?)?;
-        let Place { tenant, data_dir, .. } = place;
-        Ok(Self { table, tenant, hasher: SeriesHasher::new(seed), data_dir })
+        let Place { tenant, data_dir, rules, .. } = place;
+        Ok(Self { table, tenant, hasher: SeriesHasher::new(seed), data_dir, rules })
     }
 
     pub(crate) const fn hasher(&self) -> &SeriesHasher {
@@ -125,6 +126,14 @@ impl Target {
 
     pub(crate) const fn tenant(&self) -> &TenantId {
         &self.tenant
+    }
+
+    /// The schemas of Graphite's rules. `None` if there is no file of them.
+    pub(crate) fn schemas(&self) -> anyhow::Result<Option<GraphiteSchemas>> {
+        match self.rules.schemas {
+            Some(_) => self.rules.schemas().map(Some).map_err(anyhow::Error::msg),
+            None => Ok(None),
+        }
     }
 
     pub(crate) fn scratch_dir(&self) -> &Path {
@@ -289,7 +298,7 @@ mod tests {
         intake.sample(86_400_000, 1.0).unwrap();
         let (files, _) = intake.finish().unwrap();
         let (table, tenant, data_dir) = (open(), TenantId::anonymous(), dir.path().into());
-        let target = Target { table, tenant, hasher, data_dir };
+        let target = Target { table, tenant, hasher, data_dir, rules: RuleFiles::default() };
         let mut lease = Leased::take(&target.table, "x").unwrap();
         let blocks = target.stage("import/x", &files, &mut lease).unwrap();
         let left_behind = target.table.upload(files[0].summary.date, &FileStem::sealed(1), 1).unwrap();
@@ -313,7 +322,8 @@ mod tests {
         let location = Location::open(&url, [], runtime.handle().clone()).unwrap();
         let (hasher, tenant) = (SeriesHasher::new(1), TenantId::anonymous());
         let table = Table::open_or_create(&METRICS, location).unwrap();
-        let target = Target { table, tenant, hasher: hasher.clone(), data_dir: dir.path().into() };
+        let (data_dir, rules) = (dir.path().into(), RuleFiles::default());
+        let target = Target { table, tenant, hasher: hasher.clone(), data_dir, rules };
         let files = |value| {
             let mut intake = Intake::new(hasher.clone(), dir.path());
             intake.series(&Labels::from_pairs(&[("__name__", "up")])).unwrap();

@@ -23,6 +23,9 @@ use anyhow::{Context, bail, ensure};
 use history::History;
 use model::{Labels, TimeRange};
 use protocol::whisper::{FILE_BYTES_MAX, File, WhisperError};
+use query::graphite::Schemas as _;
+use query::graphite::label_source::write_name;
+use server::GraphiteSchemas;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
@@ -56,6 +59,8 @@ struct TreeFile {
     path: PathBuf,
     /// The step of the second archive. `None` if there is none, and before [`Tree::hash`] has read the file.
     coarse_step_s: Option<u32>,
+    /// All values of longer steps need marks. [`Tree::hash`] sets it.
+    marked_above_s: i64,
 }
 
 impl Tree {
@@ -124,7 +129,7 @@ impl Tree {
         match self.names.labels(parents, stem) {
             Ok(labels) => {
                 self.bytes += bytes;
-                self.files.push(TreeFile { labels, path, coarse_step_s: None });
+                self.files.push(TreeFile { labels, path, coarse_step_s: None, marked_above_s: i64::MAX });
             }
             Err(reason) => self.left_out.skip(&format!("files: {reason}"), 1),
         }
@@ -134,14 +139,27 @@ impl Tree {
     /// Computes a hash of the names and contents of all files, and of which points are left out because of their times.
     /// Once the time of a future point has come, the files count as another source: an import that was interrupted before is not
     /// continued.
-    pub(super) fn hash(&mut self, progress: &mut Progress) -> anyhow::Result<String> {
+    ///
+    /// Queries recognize values without marks by neighbours at a step of the schema. If the schema has a coarse step that is shorter than
+    /// a file's, the file's values need marks.
+    pub(super) fn hash(
+        &mut self,
+        schemas: Option<&GraphiteSchemas>,
+        progress: &mut Progress,
+    ) -> anyhow::Result<String> {
         let (mut hasher, mut buffer, mut read) = (Xxh3Default::new(), vec![0; 1 << 20], 0);
-        let mut content = Vec::new();
+        let (mut content, mut name) = (Vec::new(), String::new());
         if self.range != TimeRange::ALL {
             hasher.update(&self.range.start_ms.to_le_bytes());
             hasher.update(&self.range.end_ms.to_le_bytes());
         }
-        for TreeFile { labels, path, coarse_step_s } in &mut self.files {
+        for TreeFile { labels, path, coarse_step_s, marked_above_s } in &mut self.files {
+            if let Some(schemas) = schemas {
+                name.clear();
+                write_name(&mut name, labels.as_ref());
+                let coarse = schemas.schema_of(&name).archives.get(1);
+                *marked_above_s = coarse.map_or(i64::MAX, |archive| archive.step_s);
+            }
             hasher.update(labels.as_bytes());
             let mut file = fs::File::open(path)?;
             content.clear();
@@ -161,6 +179,9 @@ impl Tree {
             let parsed = if is_whole { File::parse(&content).ok() } else { None };
             let archives = parsed.as_ref().map(|file| file.header.archives.as_slice());
             *coarse_step_s = archives.and_then(|archives| archives.get(1)).map(|archive| archive.step_s);
+            if archives.is_some_and(|all| all.iter().any(|one| i64::from(one.step_s) > *marked_above_s)) {
+                hasher.update(b"marks");
+            }
             let after = parsed.map_or(0, |file| file.points_after(self.now_s));
             if after > 0 {
                 hasher.update(&after.to_le_bytes()); // the number says which ones, because they are the latest
@@ -194,7 +215,7 @@ impl Tree {
         progress.say("reading what is stored already");
         let mut stored = Stored::open(target, &self.files, now_s)?;
         let mut left_out = None;
-        for (place, TreeFile { labels, path, .. }) in self.files.iter().enumerate() {
+        for (place, TreeFile { labels, path, marked_above_s, .. }) in self.files.iter().enumerate() {
             bytes.clear();
             let read = read_file(path, &mut bytes).and_then(|()| Ok(File::parse(&bytes)?));
             done += bytes.len() as u64;
@@ -222,7 +243,8 @@ impl Tree {
                 hasher.update(&at_s.to_le_bytes());
             };
             let times = stored.times(&self.files, place)?;
-            let mut history = History::new(intake, &file.header.archives, times, &mut leave_out);
+            let mut history =
+                History::new(intake, (&file.header.archives, *marked_above_s), times, &mut leave_out);
             let (mut taken, mut outside) = (Ok(()), 0);
             file.each(now_s, |archive, at_s, value| {
                 if !range.contains(1000 * at_s) {
@@ -269,7 +291,7 @@ mod tests {
         let mut tree = Tree::find(dir.path(), None, TimeRange::ALL).unwrap();
         let mut id_at = |now_s| {
             tree.now_s = now_s;
-            tree.hash(&mut Progress::new(String::new(), true)).unwrap()
+            tree.hash(None, &mut Progress::new(String::new(), true)).unwrap()
         };
         let ids = [5999, 6000, 6059, 6060, 6179, 6180, 1 << 40].map(&mut id_at);
         let mut distinct = ids.to_vec();

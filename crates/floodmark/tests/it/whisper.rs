@@ -8,6 +8,7 @@ use crate::harness::programs::cache;
 use crate::harness::{Options, Request, Server, now_ms};
 use crate::transfer::{Content, import, run, stored, succeed, text};
 use model::STALE_NAN_BITS;
+use protocol::whisper::{Archive, File, Header};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -211,6 +212,35 @@ fn check_export(dir: &Path, files: &Path, data: &Path, now_s: i64) {
     }
     eprintln!("{same} exported values are the same");
     assert!(same > 100, "{same} exported values are the same");
+}
+
+/// Whoever changes storage-schemas.conf has files with other steps until they are resized. Their values of an hour have no neighbours at a
+/// step of 15 minutes.
+#[test]
+fn values_of_a_longer_step_than_that_of_the_schema_are_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let [data, files, exported] = ["data", "files", "exported"].map(|name| dir.path().join(name));
+    let (schemas, config) = (dir.path().join("schemas.conf"), dir.path().join("config.toml"));
+    std::fs::write(&schemas, "[all]\npattern = .*\nretentions = 60s:1h,900s:60d\n").unwrap();
+    std::fs::write(&config, format!("graphite_schemas = {schemas:?}\n")).unwrap();
+    let archives = [(60, 60), (3600, 720)].map(|(step_s, points)| Archive { step_s, points });
+    let header = Header { method: 1, x_files_factor: 0.5, archives: archives.to_vec() };
+    let hour_s = now_ms() / 1000 / 3600 * 3600;
+    let values: Vec<f64> = (0..240).map(f64::from).collect();
+    let mut file = header.encode().unwrap();
+    file.resize(header.offset(1) as usize, 0);
+    file.extend(archives[1].encode(hour_s - 250 * 3600, &values));
+    file.resize(header.file_bytes() as usize, 0);
+    std::fs::create_dir(&files).unwrap();
+    std::fs::write(files.join("a.wsp"), file).unwrap();
+    succeed(&["import", "whisper", text(&files), "--data-dir", text(&data), "-q", "--config", text(&config)]);
+    let args = ["export", "whisper", "--config", text(&config), "--data-dir", text(&data), "-o"];
+    succeed(&[&args[..], &[text(&exported)]].concat());
+    let bytes = std::fs::read(exported.join("a.wsp")).unwrap();
+    let mut found = Vec::new();
+    File::parse(&bytes).unwrap().each(now_ms() / 1000, |_, at_s, value| found.push((at_s, value)));
+    let expected: Vec<_> = (0..240).map(|i| (hour_s - (250 - i) * 3600, i as f64)).collect();
+    assert_eq!(found, expected);
 }
 
 /// Series with tags are exported to the files in which carbon and graphite-web look for them. Imported again, they are the

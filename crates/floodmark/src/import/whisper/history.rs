@@ -11,6 +11,8 @@ pub(super) const FINER: &str = "coarse values for whose time the series has fine
 pub(super) struct History<'a> {
     intake: &'a mut Intake,
     archives: &'a [Archive],
+    /// All values of longer steps get marks.
+    marked_above_s: i64,
     /// Times of samples that the series has, in order.
     stored: &'a [u32],
     /// The latest value, if it is a coarse one. The next value decides whether it needs a mark.
@@ -32,11 +34,11 @@ struct Coarse {
 impl<'a> History<'a> {
     pub(super) fn new(
         intake: &'a mut Intake,
-        archives: &'a [Archive],
+        (archives, marked_above_s): (&'a [Archive], i64),
         stored: &'a [u32],
         leave_out: &'a mut dyn FnMut(i64),
     ) -> Self {
-        Self { intake, archives, stored, waiting: None, leave_out, left_out: 0 }
+        Self { intake, archives, marked_above_s, stored, waiting: None, leave_out, left_out: 0 }
     }
 
     /// Takes the next value. `archive` is the place of its archive in the file.
@@ -68,8 +70,8 @@ impl<'a> History<'a> {
     /// `is_followed`: the slot after the value that waits has a value of the same archive, too.
     fn end_waiting(&mut self, is_followed: bool) -> anyhow::Result<()> {
         let Some(Coarse { archive, at_s, value, follows }) = self.waiting.take() else { return Ok(()) };
-        if !follows && !is_followed {
-            let step_s = i64::from(self.archives[archive].step_s);
+        let step_s = i64::from(self.archives[archive].step_s);
+        if step_s > self.marked_above_s || (!follows && !is_followed) {
             self.intake.sample(mark_ms(at_s, step_s), f64::from_bits(STALE_NAN_BITS))?;
             self.intake.tally.samples -= 1; // a mark is no value
         }
