@@ -35,7 +35,7 @@ pub use error::RuleError;
 pub use ingest::IngestRules;
 pub use list::NameList;
 pub use method::Method;
-pub use rewrites::Rewrites;
+pub use rewrites::{Rewrites, SEARCHED_BYTES_MAX};
 pub use schemas::{Schema, Schemas};
 
 /// Limit on the bytes of a rule file.

@@ -137,12 +137,18 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<String> {
     if !found.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    // it may grow while it is read
-    let (file, mut text) = (fs::File::open(path)?, String::new());
-    let bytes = file.take(bytes_max + 1).read_to_string(&mut text)?;
-    if bytes as u64 > bytes_max {
-        let reason = format!("it has {} KiB, the limit is {} KiB", found.len() >> 10, bytes_max >> 10);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    let too_large = |bytes: u64| {
+        let reason = format!("it has {} KiB, the limit is {} KiB", bytes >> 10, bytes_max >> 10);
+        io::Error::new(io::ErrorKind::FileTooLarge, reason)
+    };
+    if found.len() > bytes_max {
+        return Err(too_large(found.len()));
     }
-    Ok(text)
+    // it may grow while it is read
+    let (file, mut bytes) = (fs::File::open(path)?, Vec::new());
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(too_large(bytes.len() as u64));
+    }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

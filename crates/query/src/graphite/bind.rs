@@ -216,7 +216,7 @@ impl Binder<'_> {
             .ok_or_else(|| (at, format!("there is no function {:?}", excerpt(&call.name))))?;
         let mut arguments = Vec::new();
         let outer_needs_all = self.needs_all;
-        self.needs_all |= function.counts_series || has_counting_callback(function, call);
+        self.needs_all |= function.counts_series || self.has_counting_callback(function, call, values)?;
         for (number, argument) in call.positional.iter().enumerate() {
             let parameter = function.parameter_at(number).ok_or_else(|| {
                 (argument.at, format!("too many arguments of function {:?}", function.name))
@@ -245,17 +245,33 @@ impl Binder<'_> {
         }
         Ok(Node::Call(Invocation { function, arguments }))
     }
-}
 
-/// True if the function passes its series to one that counts them, such as `groupByNode(a.*, 0, "countSeries")`.
-fn has_counting_callback(function: &Function, call: &Call) -> bool {
-    let counts = |argument: &Ast| match &argument.kind {
-        Kind::Literal(Literal::Text(name)) => functions::find(name).is_some_and(|found| found.counts_series),
-        _ => false,
-    };
-    let named = call.named.iter().map(|(_, argument)| argument);
-    function.params.iter().any(|param| param.kind == Type::AggOrSeriesFunc)
-        && call.positional.iter().chain(named).any(counts)
+    /// True if the function passes its series to one that counts them, such as `groupByNode(a.*, 0, "countSeries")`.
+    fn has_counting_callback(
+        &mut self,
+        function: &Function,
+        call: &Call,
+        values: &Values,
+    ) -> Result<bool, Fault> {
+        if function.params.iter().all(|param| param.kind != Type::AggOrSeriesFunc) {
+            return Ok(false);
+        }
+        for argument in call.positional.iter().chain(call.named.iter().map(|(_, argument)| argument)) {
+            let given = match &argument.kind {
+                Kind::Literal(literal) => Some(literal.clone()),
+                Kind::Path(path) => {
+                    values.value_of(path, self.allowance).map_err(|message| (argument.at, message))?
+                }
+                Kind::Call(_) | Kind::Template { .. } => None,
+            };
+            if let Some(Literal::Text(name)) = given
+                && functions::find(&name).is_some_and(|found| found.counts_series)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// A name that the client chose, cut to a length that a message can show.

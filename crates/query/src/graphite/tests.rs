@@ -91,6 +91,7 @@ fn paths_without_values_leave_memory_to_others() {
             "applyByNode(live.0,0,'countSeries(dead.*)')",
             "groupByNode(dead.*,0,'countSeries')",
             "groupByNodes(dead.*,'countSeries',0)",
+            "template(groupByNode(dead.*,0,$how),how='countSeries')",
         ] {
             assert_eq!(store.render(target)[0].values[0], 8.0, "{target}");
         }

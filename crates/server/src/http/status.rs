@@ -1,13 +1,14 @@
 //! Liveness, readiness and metrics of the node.
 
 use super::App;
-use super::error::WriteError;
+use super::error::{TextError, WriteError};
 use super::ingest::influx;
+use super::json::Json;
 use super::principal::AdminReach;
 use crate::auth::Reach;
 use crate::refusal::Refusal;
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use model::TenantId;
 use stdx::telemetry::Reading;
@@ -35,14 +36,23 @@ pub(crate) async fn ready(State(app): State<App>) -> Response {
 }
 
 /// Renders the node's metrics, without the rows of tenants that the caller does not reach.
-pub(super) async fn metrics(State(app): State<App>, AdminReach(reach): AdminReach) -> Response {
+pub(super) async fn metrics(
+    State(app): State<App>,
+    AdminReach(reach): AdminReach,
+) -> Result<Response, TextError> {
     // A client may send hundreds of requests at once on one connection, and hyper would answer all of them
     // without a pause. Other tasks run while this one yields. Because of the lock, only one client at a time
     // can keep a worker busy.
     let _one_at_a_time = app.rendering.lock().await;
     tokio::task::yield_now().await;
     let text = app.node.registry().render_if(|reading| is_within(&reach, reading));
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    // a client may read slowly, and with a thousand tenants, the text has hundreds of kilobytes
+    let mut answer = Json::within(&app.node.reads().answers);
+    answer.raw(&text);
+    let mut response = answer.finish()?.into_response();
+    let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, format);
+    Ok(response)
 }
 
 /// True unless the row is that of a tenant that the caller does not reach.
@@ -70,7 +80,8 @@ mod tests {
         let reach = Reach::everything(&"anyone".into());
         let scrapes = async {
             for _ in 0..REQUESTS {
-                assert_eq!(metrics(State(app.clone()), AdminReach(reach.clone())).await.status(), 200);
+                let answer = metrics(State(app.clone()), AdminReach(reach.clone())).await.unwrap();
+                assert_eq!(answer.status(), 200);
             }
             turns.get()
         };

@@ -3,7 +3,8 @@
 //!
 //! They are computed from the node's metrics: counters are the increase since the last time, as in carbon.
 
-use crate::write_path::{self, write_batch};
+use crate::refusal::Refusal;
+use crate::write_path::{self, Unwritten, write_batch};
 use model::labels::METRIC_NAME;
 use model::{Batch, BatchSeries, LabelsBuilder, Principal, Rights, SeriesKey};
 use std::collections::BTreeMap;
@@ -47,29 +48,32 @@ pub(super) async fn run(context: Arc<write_path::Context>, registry: Registry, h
             );
         }
         let mut batch = batch(&found, context.clock.now_ms(), context.seed);
-        let refusal = store(&context, &principal, &mut batch).await.err();
+        let Stored { samples, refusal } = store(&context, &principal, &mut batch).await;
+        if samples > 0 {
+            before = now; // otherwise, the counts of this interval belong to the next one
+        }
         let was_refused = std::mem::replace(&mut is_refused, refusal.is_some());
-        match refusal {
-            Some(reason) if !was_refused => {
-                tracing::info!(reason, "cannot store carbon's metrics; counts wait until they can be stored");
-            }
-            Some(_) => {}
-            None => before = now,
+        if let Some(reason) = refusal.filter(|_| !was_refused) {
+            tracing::info!(reason, stored = samples, "cannot store all of carbon's metrics");
         }
     }
 }
 
-/// Fails with the reason if not all metrics are stored.
-async fn store(
-    context: &Arc<write_path::Context>,
-    principal: &Principal,
-    batch: &mut Batch,
-) -> Result<(), String> {
-    let memory = context.inflight.reserve(batch.memory_bytes() as u64).map_err(|full| full.to_string())?;
-    match write_batch(context, principal, batch, memory).await {
-        Ok(outcome) if outcome.refused_samples == 0 => Ok(()),
-        Ok(outcome) => Err(outcome.report()),
-        Err(unwritten) => Err(unwritten.refusal.to_string()),
+struct Stored {
+    samples: u64,
+    /// Why others are not stored.
+    refusal: Option<String>,
+}
+
+async fn store(context: &Arc<write_path::Context>, principal: &Principal, batch: &mut Batch) -> Stored {
+    let written = match context.inflight.reserve(batch.memory_bytes() as u64) {
+        Ok(memory) => write_batch(context, principal, batch, memory).await,
+        Err(exhausted) => Err(Refusal::from(exhausted).into()),
+    };
+    match written {
+        Ok(outcome) if outcome.refused_samples == 0 => Stored { samples: outcome.samples, refusal: None },
+        Ok(outcome) => Stored { samples: outcome.samples, refusal: Some(outcome.report()) },
+        Err(Unwritten { refusal, samples, .. }) => Stored { samples, refusal: Some(refusal.to_string()) },
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn register(node: &Node) {
     );
     counter(
         "floodmark_tenant_refused_samples_total",
-        "Samples of the tenant that were left out of accepted requests, since the tenant was loaded.",
+        "Samples of the tenant left out of requests whose rest was stored, since the tenant was loaded. If such a request is repeated, they count again.",
         |row| row.refused_samples,
     );
 }

@@ -10,6 +10,7 @@
 //! The decision depends on the name alone. That the rules of a version leave the name of a known series as it is, is noted with the series
 //! ([`head::TenantHead::vet`]). Other decisions are remembered by the key of the name, as far as there is room.
 
+use super::turns::RuleCost;
 use crate::graphite_rules::Rules;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, SeriesKey, SeriesRefusal};
@@ -162,10 +163,12 @@ impl<'a> NameRules<'a> {
         self.decisions.version_of(self.rules)
     }
 
-    /// How many steps the rules may take for each byte of a name.
-    pub(super) const fn steps_per_byte(&self) -> usize {
+    pub(super) fn cost(&self) -> RuleCost {
         let Rules { rewrites, allow, deny, .. } = self.rules;
-        STATES * (rewrites.len() + allow.len() + deny.len())
+        RuleCost {
+            per_byte: STATES * (rewrites.len() + allow.len() + deny.len()),
+            per_searched_byte: if rewrites.is_empty() { 0 } else { STATES },
+        }
     }
 
     /// Remembers that a series that does not exist keeps its name.

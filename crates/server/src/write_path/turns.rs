@@ -21,6 +21,7 @@ use crate::limits::fair_permits::Permit;
 use crate::refusal::Refusal;
 use model::{Batch, LabelsBuilder, Principal, TenantId};
 use protocol::EncodedLabels;
+use rules::SEARCHED_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -48,9 +49,24 @@ impl Turn {
     /// Others' large bodies wait for the end of a turn, so it is as long as they may be delayed. Passing on takes tens of microseconds.
     const ON_THREAD: Self = Self { rules: Some(Duration::from_millis(10)), steps_max: usize::MAX };
 
-    /// The rules take at most `steps_per_byte` steps for each byte of a series.
-    pub(super) const fn begin<'a>(&'a self, clock: &'a dyn Clock, steps_per_byte: usize) -> Running<'a> {
-        Running { turn: self, clock, steps_per_byte, until: None }
+    pub(super) const fn begin<'a>(&'a self, clock: &'a dyn Clock, cost: RuleCost) -> Running<'a> {
+        Running { turn: self, clock, cost, until: None }
+    }
+}
+
+/// How many steps rules may take for a series.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RuleCost {
+    pub(super) per_byte: usize,
+    /// For each byte that rewrite rules look at again, after each match in a name. 0 without such rules.
+    pub(super) per_searched_byte: usize,
+}
+
+impl RuleCost {
+    /// Steps for a series with `bytes` of labels, at most.
+    fn steps(self, bytes: usize) -> usize {
+        let searched = (bytes.saturating_mul(bytes) / 2).min(SEARCHED_BYTES_MAX);
+        bytes.saturating_mul(self.per_byte).saturating_add(searched.saturating_mul(self.per_searched_byte))
     }
 }
 
@@ -58,7 +74,7 @@ impl Turn {
 pub(super) struct Running<'a> {
     turn: &'a Turn,
     clock: &'a dyn Clock,
-    steps_per_byte: usize,
+    cost: RuleCost,
     /// `None` before rules were applied.
     until: Option<Instant>,
 }
@@ -68,7 +84,7 @@ impl Running<'_> {
     ///
     /// A turn on a blocking thread has at least one series, so that each turn comes further.
     pub(super) fn is_over(&mut self, bytes: usize) -> bool {
-        if bytes.saturating_mul(self.steps_per_byte) > self.turn.steps_max {
+        if self.cost.steps(bytes) > self.turn.steps_max {
             return true;
         }
         let Some(rules) = self.turn.rules else { return false };
@@ -304,20 +320,24 @@ mod tests {
     #[test]
     fn a_turn_ends_after_its_time_and_before_a_series_that_may_take_long() {
         let clock = ManualClock::at(0);
-        let mut in_place = Turn::IN_PLACE.begin(&clock, 1000);
+        let cost = RuleCost { per_byte: 1000, per_searched_byte: 0 };
+        let rewrites = RuleCost { per_byte: 64, per_searched_byte: 64 };
+        let mut rewriting = Turn::IN_PLACE.begin(&clock, rewrites);
+        assert!(!rewriting.is_over(200) && rewriting.is_over(300), "names with many matches take a thread");
+        let mut in_place = Turn::IN_PLACE.begin(&clock, cost);
         assert!(in_place.is_over(3000), "3 million steps");
         assert!(!in_place.is_over(2000));
         clock.advance(1);
         assert!(in_place.is_over(10));
         for _ in 0..3 {
-            let mut on_thread = Turn::ON_THREAD.begin(&clock, 1000);
+            let mut on_thread = Turn::ON_THREAD.begin(&clock, cost);
             assert!(!on_thread.is_over(usize::MAX), "there is no progress");
             clock.advance(9);
             assert!(!on_thread.is_over(10));
             clock.advance(1);
             assert!(on_thread.is_over(10));
         }
-        let mut whole = Turn::WHOLE.begin(&clock, usize::MAX);
+        let mut whole = Turn::WHOLE.begin(&clock, RuleCost { per_byte: usize::MAX, ..cost });
         assert!(!whole.is_over(usize::MAX));
         clock.advance(1_000_000);
         assert!(!whole.is_over(usize::MAX));

@@ -60,6 +60,7 @@ impl Remainder {
         if received.awaits_continue || received.size_hint().lower() > DISCARDED_BYTES_MAX {
             return false;
         }
+        received.link.end_of_body(); // the answer is ready, so the connection is not closed to make room for another
         let discarding = async {
             let mut left_bytes = DISCARDED_BYTES_MAX;
             while !received.has_ended {

@@ -26,7 +26,7 @@ impl Route {
     pub(super) fn decide_names(&mut self, load: &mut Load<'_>, turn: &Turn) -> Result<bool, Refusal> {
         let Self { context, principal, arrival, progress } = self;
         let Some(names) = names_of(context, arrival) else { return Ok(true) };
-        let mut turn = turn.begin(&*context.clock, names.steps_per_byte());
+        let mut turn = turn.begin(&*context.clock, names.cost());
         let state = context.tenant(&principal.tenant);
         let Load { form, batch, labels, memory } = load;
         let mut reservation = IncrementalReservation::new(memory);
