@@ -12,7 +12,8 @@ every 30 s, spread over the interval, as senders with a long scrape interval do;
 
 A row has the median, over the runs, of the p99 of the slowest of the three tenants, and of each; the ratio of the former to the p99 alone; for
 each of the three, their acknowledged samples that are lost, their attempts that were refused (and repeated), and their requests that were
-given up after 5 s or had no time to be sent, summed over the runs; the peak memory of the group; and whether the kernel killed the server.
+given up after 5 s or had no time to be sent, summed over the runs; the p99 (median of the runs) of small queries that a reader of one of the three sends
+meanwhile, and how many of them failed; the peak memory of the group; and whether the kernel killed the server.
 
 Below, from the last run: how the requests of the flood were answered, by status (0: no answer), and what Floodmark says about its refusals, by
 reason, and for each tenant by `/api/v1/refusals`, which knows only recent ones. They include reads, some of which are refused in each run, because
@@ -127,6 +128,39 @@ def repeat(clients, request_of):
     return lambda server: [Clients(server, clients, request_of)]
 
 
+class Reader:
+    """Another tenant's reader: sends a small query ten times a second, and notes how long each answer takes."""
+
+    EVERY_S = 0.1
+
+    def __init__(self, server, seconds):
+        self.server, self.seconds, self.results = server, seconds, multiprocessing.SimpleQueue()
+        self.process = multiprocessing.Process(target=self._read)
+        self.process.start()
+
+    def _read(self):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # like the senders of the three tenants
+        taken_s, failed = [], 0
+        begin, number = time.monotonic(), 0
+        while number * self.EVERY_S < self.seconds:
+            due = begin + number * self.EVERY_S
+            time.sleep(max(0, due - time.monotonic()))
+            number += 1
+            path = "/api/v1/query?query=" + quoted("sum(metric_%d)" % (number % 100))
+            try:
+                urllib.request.urlopen(urllib.request.Request(self.server.read_url + path, headers={"X-Scope-OrgID": "a"}), timeout=5).read()
+            except OSError:
+                failed += 1
+            taken_s.append(time.monotonic() - due)
+        self.results.put((sorted(taken_s)[int(0.99 * len(taken_s))] * 1e3, failed))
+
+    def stop(self):
+        """The p99 from the time at which a query was due, in milliseconds, and the number of queries that failed."""
+        found = self.results.get()
+        self.process.join()
+        return found
+
+
 def everything_queried():
     """Queries whose answer needs all samples of the last fifty minutes."""
     end = time.time() + 600
@@ -201,6 +235,7 @@ def busy_loops(server):
     return [Loop() for _ in range(os.cpu_count())]
 
 
+LISTS = ["/api/v1/series?match[]=metric_%d", "/api/v1/labels?match[]=metric_%d", "/api/v1/label/instance/values?match[]=metric_%d"]
 EVERYTHING = quoted('{__name__=~".+"}')
 ABUSES = {
     "nothing": lambda server: [],
@@ -214,7 +249,9 @@ ABUSES = {
     "queries that fit": lambda server: asks(*map(queried, range(20)))(server),
     "queries too large": lambda server: asks(everything_queried())(server),
     "label lists": asks("/api/v1/series?match[]=" + EVERYTHING, "/api/v1/labels", "/api/v1/label/instance/values"),
+    "label lists that fit": asks(*(path % number for number in range(20) for path in LISTS)),
     "exports": asks("/api/v1/export?match[]=" + EVERYTHING),
+    "exports that fit": asks(*("/api/v1/export?match[]=" + quoted('{__name__=~"metric_%d."}' % number) for number in range(1, 20))),
     "deletes": deletes,
 }
 
@@ -252,7 +289,9 @@ def measure(name):
         write(server, "d", "--metrics", 200, "--series", 100, "--writers", 1, "--rounds", 20)
         clients = ABUSES[name](server)
         time.sleep(1)
+        reader = Reader(server, args.duration)
         reports = write_known(server, args.duration, args.rate, args.interval)
+        query_p99_ms, queries_failed = reader.stop()
         alive = server.process.poll() is None and group.kills() == 0
         answered = collections.Counter()
         for client in clients:
@@ -263,6 +302,8 @@ def measure(name):
             "abuse": name,
             "interval_s": args.interval,
             "p99_ms": p99_ms(reports),
+            "query_p99_ms": query_p99_ms,
+            "queries_failed": queries_failed,
             "tenants": figures(reports),
             "peak_mib": group.peak_mib() or server.rss_peak_bytes() >> 20,
             "alive": alive,
@@ -298,8 +339,8 @@ def sums(runs, figure):
 
 
 alone_ms = None
-line = "%-18s %9s %9s %9s %9s %7s %12s %12s %12s %9s %7s"
-print(line % ("abuse", "p99 ms", *TENANTS, "ratio", "lost", "refused", "unsent", "peak MiB", "killed"))
+line = "%-20s %9s %9s %9s %9s %7s %12s %12s %12s %9s %9s %9s %7s"
+print(line % ("abuse", "p99 ms", *TENANTS, "ratio", "lost", "refused", "unsent", "query p99", "failed", "peak MiB", "killed"))
 for name in args.abuses or ALL:
     runs = [measure(name) for _ in range(args.runs)]
     worst_ms = median([run["p99_ms"] for run in runs])
@@ -308,6 +349,7 @@ for name in args.abuses or ALL:
     ratio = None if worst_ms is None or alone_ms is None else worst_ms / alone_ms
     print(line % (
         name, shown(worst_ms), *of_each, shown(ratio), *(sums(runs, figure) for figure in ["lost", "refused", "unsent"]),
+        shown(median([run["query_p99_ms"] for run in runs])), sum(run["queries_failed"] for run in runs),
         max(run["peak_mib"] for run in runs), sum(not run["alive"] for run in runs) or "no"))
     last = runs[-1]
     print("    flood answered: %s; refusals: %s" % (counts(last["answered"]), counts(last["refused"])), end="")
