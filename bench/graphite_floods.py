@@ -264,7 +264,7 @@ def measure(name):
         target.server.stop()
 
 
-COUNTED = ["points", "unread_datagrams", "rejected_connections", "replaced_connections", "pauses"]
+COUNTED = ["points", "unread_datagrams", "overflowed_datagrams", "rejected_connections", "replaced_connections", "pauses"]
 COLUMNS = ["flood", "seconds", "peak_mib", "memory_mib", "p50_ms", "p99_ms", "max_ms", "points", "lost", "reconnects", "query_p99_ms", "query_max_ms",
            "queries_refused"]
 

@@ -9,6 +9,7 @@
 
 mod totals;
 
+use super::overflow::Overflow;
 use super::unstored::{Line, Recorder, Unstored};
 use crate::http::App;
 use crate::partition::submission::Outcome;
@@ -53,6 +54,7 @@ struct Metrics {
     set_size: Counter,
     invalid: Counter,
     refused: Counter,
+    overflowed_datagrams: Counter,
 }
 
 impl Metrics {
@@ -68,6 +70,10 @@ impl Metrics {
             set_size: dropped("set_size"),
             invalid: dropped("invalid"),
             refused: dropped("refused"),
+            overflowed_datagrams: r.counter(
+                "floodmark_statsd_overflowed_datagrams_total",
+                "Datagrams that the kernel dropped, because the buffer of the socket was full.",
+            ),
         }
     }
 
@@ -91,6 +97,7 @@ pub(crate) struct Statsd {
     /// Bytes of datagrams since the last interval was admitted.
     received_bytes: usize,
     metrics: Metrics,
+    overflow: Overflow,
     unstored: Recorder,
 }
 
@@ -109,6 +116,7 @@ impl Statsd {
             every,
             totals,
             received_bytes: 0,
+            overflow: Overflow::new(metrics.overflowed_datagrams.clone()),
             metrics,
             unstored: Recorder::new(app, LOG_EVERY, write),
             context,
@@ -144,6 +152,7 @@ impl Statsd {
 
     /// Reads some of the datagrams that have arrived.
     fn read(&mut self, socket: &UdpSocket, buffer: &mut [u8]) {
+        self.overflow.count(socket);
         let mut bytes = 0;
         for _ in 0..READS_MAX {
             if bytes >= READ_BYTES_MAX {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Points that were not stored together.
+/// Points of a tenant that were not stored, all for the same reason.
 #[derive(Debug)]
 pub(super) struct Unstored<'a> {
     /// An id in `/api/v1/refusals`.
@@ -68,7 +68,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// `write` logs a line. A tenant has a line for a reason at most `every` so often.
+    /// `write` logs a line. For a tenant and a reason, there is at most one line in `every`.
     pub(super) fn new(app: &App, every: Duration, write: fn(Line)) -> Self {
         let (reads, recent) = (Arc::clone(app.node.reads()), Arc::clone(&app.recent_refusals));
         Self { reads, recent, log: Mutex::new(UnstoredLog::new(every)), write }

@@ -16,7 +16,8 @@ use tokio::time::{Sleep, sleep};
 /// Limit on the time for the client to read the answer and to close the connection.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Limit on the bytes read in this time: the largest body of a write request, and one that is refused because it is larger.
+/// Limit on the bytes read in this time: twice the largest body of a write request, so that a client with a body that
+/// is too large gets its answer, too.
 const LINGER_BYTES_MAX: usize = 2 * BODY_COMPRESSED_BYTES_MAX;
 
 /// Bytes read at a time. They are on the stack.

@@ -24,7 +24,7 @@ const DISCARDED_BYTES_MAX: u64 = 1 << 20;
 /// Limit on the time for this, because the answer waits until then. A client that is slower gets a new connection.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Tells the connection's [`Link`] about each read.
+/// The body as it arrives. Tells the connection's [`Link`] about each read.
 struct Received {
     body: Incoming,
     link: Arc<Link>,

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! UDP cannot tell a sender to wait. While points of known series cannot be stored, the queue fills, and datagrams are
-//! then dropped and counted. The system drops datagrams too, if they arrive faster than they are read.
+//! then dropped and counted. The kernel drops datagrams too, if they arrive faster than they are read. They are counted as well.
 //!
 //! Memory is reserved twice: in the tenant's part of the account for bytes that are not durable yet, as for connections,
 //! and in an account that all sockets for datagrams share. So datagrams leave memory to connections, and tenants above a
@@ -19,6 +19,7 @@ use super::senders::Senders;
 use super::ticket::Tickets;
 use super::writer::Writer;
 use crate::listen::Peer;
+use crate::listen::overflow::Overflow;
 use crate::write_path::Origin;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -115,6 +116,7 @@ pub(super) async fn serve(
     let (queue, waiting) = mpsc::channel(QUEUE_MAX);
     let writer = tokio::spawn(write(waiting, Writer::new(&shared.intake, source.clone())));
     let mut gathered: Option<Gathered> = None;
+    let mut overflow = Overflow::new(shared.intake.metrics.overflowed_datagrams.clone());
     loop {
         let mut is_full = false;
         let due = gathered.as_ref().and_then(|gathered| gathered.since).map(|since| since + shared.gather);
@@ -132,9 +134,11 @@ pub(super) async fn serve(
         }
         let is_due = due.is_some_and(|due| due <= Instant::now());
         if is_due || is_full {
+            overflow.count(&socket);
             pass_on(gathered.take(), &queue, &source, &shared);
         }
     }
+    overflow.count(&socket);
     pass_on(gathered, &queue, &source, &shared);
     drop(queue);
     let _ = writer.await; // a panic is in the log

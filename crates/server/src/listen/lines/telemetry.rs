@@ -14,6 +14,7 @@ pub(super) struct Metrics {
     /// Connections that were reset because it was not known yet whether their points would be stored.
     pub(super) uncertain_connections: Counter,
     pub(super) unread_datagrams: Counter,
+    pub(super) overflowed_datagrams: Counter,
     pub(super) commit_seconds: Histogram,
     paused: Arc<AtomicU64>,
     pauses: Counter,
@@ -54,6 +55,10 @@ impl Metrics {
             unread_datagrams: r.counter(
                 "floodmark_graphite_unread_datagrams_total",
                 "Datagrams dropped without being decoded, because there was no memory for them.",
+            ),
+            overflowed_datagrams: r.counter(
+                "floodmark_graphite_overflowed_datagrams_total",
+                "Datagrams that the kernel dropped, because the buffer of the socket was full.",
             ),
             commit_seconds: r.histogram(
                 "floodmark_graphite_commit_seconds",
