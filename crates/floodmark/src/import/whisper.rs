@@ -22,7 +22,7 @@ use crate::whisper_paths::TaggedNames;
 use anyhow::{Context, bail, ensure};
 use history::History;
 use model::{Labels, TimeRange};
-use protocol::whisper::{FILE_BYTES_MAX, File, WhisperError};
+use protocol::whisper::{Archive, FILE_BYTES_MAX, File, WhisperError};
 use query::graphite::Schemas as _;
 use query::graphite::label_source::write_name;
 use server::GraphiteSchemas;
@@ -59,8 +59,24 @@ struct TreeFile {
     path: PathBuf,
     /// The step of the second archive. `None` if there is none, and before [`Tree::hash`] has read the file.
     coarse_step_s: Option<u32>,
-    /// All values of longer steps need marks. [`Tree::hash`] sets it.
-    marked_above_s: i64,
+    /// [`marked_archives`]. 0 before [`Tree::hash`] has read the file.
+    marked: u64,
+}
+
+/// Archives of a file whose values all need marks: bit 0 stands for the finest. Queries find a value's neighbours only at steps of the
+/// schema. So values need marks if a coarse archive of the schema has a shorter step, and shows times that the file's finer archives
+/// do not have any more. `coarse` are the steps and retentions of the schema's archives, without the finest.
+fn marked_archives(coarse: &[(i64, i64)], archives: &[Archive]) -> u64 {
+    let mut finer_s = 0;
+    let mut marked = 0;
+    for (number, archive) in archives.iter().enumerate() {
+        let is_hidden = |(step_s, retention_s): &(i64, i64)| {
+            *step_s < i64::from(archive.step_s) && *retention_s > finer_s
+        };
+        marked |= u64::from(coarse.iter().any(is_hidden)) << number;
+        finer_s = archive.retention_s();
+    }
+    marked
 }
 
 impl Tree {
@@ -129,36 +145,35 @@ impl Tree {
         match self.names.labels(parents, stem) {
             Ok(labels) => {
                 self.bytes += bytes;
-                self.files.push(TreeFile { labels, path, coarse_step_s: None, marked_above_s: i64::MAX });
+                self.files.push(TreeFile { labels, path, coarse_step_s: None, marked: 0 });
             }
             Err(reason) => self.left_out.skip(&format!("files: {reason}"), 1),
         }
         Ok(())
     }
 
-    /// Computes a hash of the names and contents of all files, and of which points are left out because of their times.
+    /// Computes a hash of the names and contents of all files, of which points are left out because of their times, and of which
+    /// archives have marks.
     /// Once the time of a future point has come, the files count as another source: an import that was interrupted before is not
     /// continued.
-    ///
-    /// Queries recognize values without marks by neighbours at a step of the schema. If the schema has a coarse step that is shorter than
-    /// a file's, the file's values need marks.
     pub(super) fn hash(
         &mut self,
         schemas: Option<&GraphiteSchemas>,
         progress: &mut Progress,
     ) -> anyhow::Result<String> {
         let (mut hasher, mut buffer, mut read) = (Xxh3Default::new(), vec![0; 1 << 20], 0);
-        let (mut content, mut name) = (Vec::new(), String::new());
+        let (mut content, mut name, mut coarse) = (Vec::new(), String::new(), Vec::new());
         if self.range != TimeRange::ALL {
             hasher.update(&self.range.start_ms.to_le_bytes());
             hasher.update(&self.range.end_ms.to_le_bytes());
         }
-        for TreeFile { labels, path, coarse_step_s, marked_above_s } in &mut self.files {
+        for TreeFile { labels, path, coarse_step_s, marked } in &mut self.files {
+            coarse.clear();
             if let Some(schemas) = schemas {
                 name.clear();
                 write_name(&mut name, labels.as_ref());
-                let coarse = schemas.schema_of(&name).archives.get(1);
-                *marked_above_s = coarse.map_or(i64::MAX, |archive| archive.step_s);
+                let archives = schemas.schema_of(&name).archives.iter().skip(1);
+                coarse.extend(archives.map(|archive| (archive.step_s, archive.retention_s)));
             }
             hasher.update(labels.as_bytes());
             let mut file = fs::File::open(path)?;
@@ -179,8 +194,9 @@ impl Tree {
             let parsed = if is_whole { File::parse(&content).ok() } else { None };
             let archives = parsed.as_ref().map(|file| file.header.archives.as_slice());
             *coarse_step_s = archives.and_then(|archives| archives.get(1)).map(|archive| archive.step_s);
-            if archives.is_some_and(|all| all.iter().any(|one| i64::from(one.step_s) > *marked_above_s)) {
-                hasher.update(b"marks");
+            *marked = archives.map_or(0, |archives| marked_archives(&coarse, archives));
+            if *marked > 0 {
+                hasher.update(&marked.to_le_bytes());
             }
             let after = parsed.map_or(0, |file| file.points_after(self.now_s));
             if after > 0 {
@@ -215,7 +231,7 @@ impl Tree {
         progress.say("reading what is stored already");
         let mut stored = Stored::open(target, &self.files, now_s)?;
         let mut left_out = None;
-        for (place, TreeFile { labels, path, marked_above_s, .. }) in self.files.iter().enumerate() {
+        for (place, TreeFile { labels, path, marked, .. }) in self.files.iter().enumerate() {
             bytes.clear();
             let read = read_file(path, &mut bytes).and_then(|()| Ok(File::parse(&bytes)?));
             done += bytes.len() as u64;
@@ -243,8 +259,7 @@ impl Tree {
                 hasher.update(&at_s.to_le_bytes());
             };
             let times = stored.times(&self.files, place)?;
-            let mut history =
-                History::new(intake, (&file.header.archives, *marked_above_s), times, &mut leave_out);
+            let mut history = History::new(intake, (&file.header.archives, *marked), times, &mut leave_out);
             let (mut taken, mut outside) = (Ok(()), 0);
             file.each(now_s, |archive, at_s, value| {
                 if !range.contains(1000 * at_s) {
@@ -276,7 +291,24 @@ fn read_file(path: &Path, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::whisper::{Archive, Header};
+    use protocol::whisper::Header;
+
+    #[test]
+    fn archives_are_marked_if_a_shorter_step_of_the_schema_shows_them() {
+        const DAY_S: i64 = 86_400;
+        let file = [(60, 1440), (900, 96 * 90), (3600, 24 * 365)];
+        let file = file.map(|(step_s, points)| Archive { step_s, points });
+        for (coarse, expected) in [
+            (&[][..], 0),
+            (&[(900, 90 * DAY_S), (3600, 365 * DAY_S)], 0), // as the file
+            (&[(300, DAY_S), (3600, 365 * DAY_S)], 0),      // gone when the file's values of 900 s begin
+            (&[(300, 2 * DAY_S), (3600, 365 * DAY_S)], 0b010),
+            (&[(900, 91 * DAY_S)], 0b100),
+            (&[(30, 365 * DAY_S)], 0b111),
+        ] {
+            assert_eq!(marked_archives(coarse, &file), expected, "{coarse:?}");
+        }
+    }
 
     #[test]
     fn files_are_another_source_when_points_have_become_present() {

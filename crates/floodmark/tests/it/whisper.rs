@@ -214,7 +214,7 @@ fn check_export(dir: &Path, files: &Path, data: &Path, now_s: i64) {
     assert!(same > 100, "{same} exported values are the same");
 }
 
-/// Whoever changes storage-schemas.conf has files with other steps until they are resized. Their values of an hour have no neighbours at a
+/// Whoever changes storage-schemas.conf has files with other steps until they are resized. Values at a step of an hour have no neighbours at a
 /// step of 15 minutes.
 #[test]
 fn values_of_a_longer_step_than_that_of_the_schema_are_shown() {

@@ -11,8 +11,8 @@ pub(super) const FINER: &str = "coarse values for whose time the series has fine
 pub(super) struct History<'a> {
     intake: &'a mut Intake,
     archives: &'a [Archive],
-    /// All values of longer steps get marks.
-    marked_above_s: i64,
+    /// Archives whose values all get marks, as bits.
+    marked: u64,
     /// Times of samples that the series has, in order.
     stored: &'a [u32],
     /// The latest value, if it is a coarse one. The next value decides whether it needs a mark.
@@ -34,17 +34,20 @@ struct Coarse {
 impl<'a> History<'a> {
     pub(super) fn new(
         intake: &'a mut Intake,
-        (archives, marked_above_s): (&'a [Archive], i64),
+        (archives, marked): (&'a [Archive], u64),
         stored: &'a [u32],
         leave_out: &'a mut dyn FnMut(i64),
     ) -> Self {
-        Self { intake, archives, marked_above_s, stored, waiting: None, leave_out, left_out: 0 }
+        Self { intake, archives, marked, stored, waiting: None, leave_out, left_out: 0 }
     }
 
     /// Takes the next value. `archive` is the place of its archive in the file.
     pub(super) fn push(&mut self, archive: usize, at_s: i64, value: f64) -> anyhow::Result<()> {
         if archive == 0 {
             self.end_waiting(false)?;
+            if self.marked & 1 != 0 {
+                self.mark(0, at_s)?;
+            }
             return self.intake.sample(1000 * at_s, value);
         }
         let end_s = at_s + i64::from(self.archives[archive].step_s);
@@ -70,12 +73,17 @@ impl<'a> History<'a> {
     /// `is_followed`: the slot after the value that waits has a value of the same archive, too.
     fn end_waiting(&mut self, is_followed: bool) -> anyhow::Result<()> {
         let Some(Coarse { archive, at_s, value, follows }) = self.waiting.take() else { return Ok(()) };
-        let step_s = i64::from(self.archives[archive].step_s);
-        if step_s > self.marked_above_s || (!follows && !is_followed) {
-            self.intake.sample(mark_ms(at_s, step_s), f64::from_bits(STALE_NAN_BITS))?;
-            self.intake.tally.samples -= 1; // a mark is no value
+        if self.marked >> archive & 1 != 0 || (!follows && !is_followed) {
+            self.mark(archive, at_s)?;
         }
         self.intake.sample(1000 * at_s, value)
+    }
+
+    fn mark(&mut self, archive: usize, at_s: i64) -> anyhow::Result<()> {
+        let step_s = i64::from(self.archives[archive].step_s);
+        self.intake.sample(mark_ms(at_s, step_s), f64::from_bits(STALE_NAN_BITS))?;
+        self.intake.tally.samples -= 1; // a mark is no value
+        Ok(())
     }
 
     /// True if the series has a sample between the two times, without both.
