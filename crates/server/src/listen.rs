@@ -15,6 +15,7 @@ mod handshake;
 mod http1;
 pub(crate) mod http2;
 pub(crate) mod lines;
+mod overflow;
 pub(crate) mod patience;
 mod peer;
 mod rejections;

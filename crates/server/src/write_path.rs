@@ -491,7 +491,7 @@ async fn settle(
         elected.answered(&outcome, refused.as_ref(), is_share_refused);
     }
     let metrics = &context.metrics;
-    // a request of which a whole share was refused is not one whose rest was stored
+    // if a partition has refused its whole share, the sender repeats the request, and what is left out counts then
     if !is_share_refused {
         metrics.refused_samples.add(outcome.refused_samples);
         tenant.samples.refused.add(outcome.refused_samples);

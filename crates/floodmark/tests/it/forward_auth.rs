@@ -26,7 +26,8 @@ fn decide(head: &str) -> (String, String) {
     (status.into(), String::new())
 }
 
-fn start(service: &Service, more: &str) -> (Server, TempDir) {
+/// The directory comes first, so that it is dropped last: the server reads its files until it ends.
+fn start(service: &Service, more: &str) -> (TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("auth.toml");
     let text = format!(
@@ -38,7 +39,7 @@ fn start(service: &Service, more: &str) -> (Server, TempDir) {
     std::fs::write(&path, text).unwrap();
     let options =
         Options::default().arg("--auth-file").arg(path.to_str().unwrap()).arg("--trusted-proxies").arg("[]");
-    (Server::start(options.allow("requests refused").allow("service of forward authentication")), dir)
+    (dir, Server::start(options.allow("requests refused").allow("service of forward authentication")))
 }
 
 fn write(server: &Server, user: &str, tenant: &str) -> Reply {
@@ -55,7 +56,7 @@ fn forwards(server: &Server, result: &str) -> f64 {
 #[test]
 fn the_service_decides_within_what_the_file_allows() {
     let service = Service::new(decide);
-    let (server, _dir) = start(&service, "");
+    let (_dir, server) = start(&service, "");
     write(&server, "alice", "a").expect(204, &[]);
     let asked = service.asked();
     write(&server, "alice", "a").expect(204, &[]);
@@ -95,7 +96,7 @@ fn the_service_is_shown_the_request() {
         *head.lock().unwrap() = asked.to_ascii_lowercase();
         decide(asked)
     });
-    let (server, _dir) = start(&service, "headers = [\"Authorization\", \"X-Original-URI\"]");
+    let (_dir, server) = start(&service, "headers = [\"Authorization\", \"X-Original-URI\"]");
     let request =
         Request::get("/api/v1/labels?match[]=secret").tenant("a").header("Authorization", "Bearer alice");
     server.send(&request.header("X-Original-URI", "/healthy").header("X-Other", "mine")).expect(200, &[]);
@@ -116,7 +117,7 @@ fn the_service_is_shown_the_request() {
 #[test]
 fn without_an_answer_nobody_gets_in() {
     let service = Service::new(decide);
-    let (server, _dir) = start(&service, "timeout = \"2s\"\nremember = \"1h\"");
+    let (_dir, server) = start(&service, "timeout = \"2s\"\nremember = \"1h\"");
     write(&server, "alice", "a").expect(204, &[]);
     let (_held, never) = std::sync::mpsc::channel::<()>();
     let never = Mutex::new(never);
@@ -136,7 +137,7 @@ fn without_an_answer_nobody_gets_in() {
 #[test]
 fn equal_questions_are_asked_once() {
     let service = Service::new(decide);
-    let (server, _dir) = start(&service, "");
+    let (_dir, server) = start(&service, "");
     std::thread::scope(|scope| {
         for _ in 0..32 {
             scope.spawn(|| write(&server, "alice", "a").expect(204, &[]).status);
@@ -148,7 +149,7 @@ fn equal_questions_are_asked_once() {
 #[test]
 fn a_change_of_the_file_forgets_answers() {
     let service = Service::new(decide);
-    let (server, dir) = start(&service, "");
+    let (dir, server) = start(&service, "");
     write(&server, "alice", "a").expect(204, &[]);
     let other = format!("[token.other]\nsha256 = \"{}\"\nroles = [\"admin\"]\n", sha256("other"));
     std::fs::write(dir.path().join("new"), other).unwrap();
@@ -159,7 +160,7 @@ fn a_change_of_the_file_forgets_answers() {
 #[test]
 fn users_unknown_to_the_service_are_refused_on_every_path() {
     let service = Service::new(decide);
-    let (server, _dir) = start(&service, "remember_refusals = \"1h\"");
+    let (_dir, server) = start(&service, "remember_refusals = \"1h\"");
     let wrong: [Wrong; 2] = [("Authorization", "Bearer bob"), ("Cookie", "session=bob")]
         .map(|(name, value)| vec![(name, value.to_owned())]);
     expect_closed(&server, &wrong);

@@ -13,7 +13,7 @@ const HOUR_S: i64 = 60 * MINUTE_S;
 const DAY_S: i64 = 24 * HOUR_S;
 
 /// Times are used as if they were at most this many seconds before or after 1970, which is 34,000 years, so that sums of a few of
-/// them are no overflow.
+/// them do not overflow.
 pub const TIME_S_MAX: i64 = 1 << 40;
 
 /// Longest offset: a thousand years.

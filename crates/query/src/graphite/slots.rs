@@ -108,7 +108,7 @@ pub fn mark_ms(at_s: i64, step_s: i64) -> i64 {
     at_s * 1000 - mark_lead_ms(step_s)
 }
 
-/// How long before a value its mark stands. It grows with the step, so that it says the step: exactly enough, because each step of a
+/// How long before a value its mark stands. It grows with the step, so the step can be read from it: precisely enough, because each step of a
 /// schema is at least twice the one before.
 fn mark_lead_ms(step_s: i64) -> i64 {
     let doublings = (step_s.max(1) as f64).log2();

@@ -61,7 +61,7 @@ pub(crate) struct Submission {
     pub(crate) memory: Option<Arc<Reservation>>,
     /// Keeps the series' references valid.
     pub(crate) pin: Option<head::Pin>,
-    /// True for the node's own metrics, whose series are created at any rate: they say that others wait.
+    /// True for the node's own metrics, whose series are created even above the tenant's rate of new series: they show that others wait.
     pub(crate) is_of_node: bool,
     /// Histograms whose sums the request has changed. No other request may change them before this one is stored.
     pub(crate) in_use: Option<Arc<InUse>>,

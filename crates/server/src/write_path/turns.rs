@@ -63,7 +63,7 @@ pub(super) struct RuleCost {
 }
 
 impl RuleCost {
-    /// Steps for a series with `bytes` of labels, at most.
+    /// Steps for a series with `bytes` of labels. More are possible if several rules match, or if rules make the name longer.
     fn steps(self, bytes: usize) -> usize {
         let searched = (bytes.saturating_mul(bytes) / 2).min(SEARCHED_BYTES_MAX);
         bytes.saturating_mul(self.per_byte).saturating_add(searched.saturating_mul(self.per_searched_byte))

@@ -32,8 +32,9 @@ upstreams:
 logger: [{logger: "", file: "stderr", level: "info"}]
 "#;
 
-/// A server with values of three minutes, the time of the last, and the directory of its rule files, which must live as long.
-fn written() -> (Server, i64, tempfile::TempDir) {
+/// The directory of the rule files, a server with values of three minutes, and the time of the last. The directory comes first, so that it
+/// is dropped last: the server reads its files until it ends.
+fn written() -> (tempfile::TempDir, Server, i64) {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -54,7 +55,7 @@ fn written() -> (Server, i64, tempfile::TempDir) {
         text.push_str(&format!("requests;dc=eu;host=web-1 {value} {}\n", last_s - 60 * minutes));
     }
     server.send(&lines(&text)).expect(204, &[]);
-    (server, last_s, dir)
+    (dir, server, last_s)
 }
 
 /// What was written of a series, multiplied by `factor`, as points of `/render`.
@@ -83,7 +84,7 @@ fn nodes(answer: &Value) -> Vec<(String, bool)> {
 #[test]
 fn carbonapi_answers_what_was_written() {
     let Some(program) = needs(&["carbonapi"]) else { return };
-    let (server, last_s, _dir) = written();
+    let (_dir, server, last_s) = written();
     for protocol in ["auto", "carbonapi_v2_pb", "msgpack"] {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let conf = dir.path().join("carbonapi.yaml");
@@ -148,7 +149,7 @@ const ODD_NAME: &str = "a.{b,c}[d]";
 /// Requests that carbonapi does not send.
 #[test]
 fn info_returns_retention_and_aggregation() {
-    let (server, _, _dir) = written();
+    let (_dir, server, _) = written();
     let ask = |params: &[(&str, &str)]| server.send(&Request::ask("/info/", params));
     let info = |target: &str| ask(&[("target", target)]).expect(200, &[]).text();
     assert_eq!(
@@ -190,7 +191,7 @@ fn graphite_web_answers_what_its_cluster_server_has() {
     if !python.is_file() {
         return stdx::skipped::for_want_of("graphite-web (scripts/test-servers.sh)");
     }
-    let (server, last_s, _dir) = written();
+    let (_dir, server, last_s) = written();
     let range = format!("from={}&until={}&format=json", last_s - 600, last_s + 1);
     let paths = [
         "/metrics/find?query=servers.*".to_owned(),

@@ -2,8 +2,8 @@
 //! ([`ruled`](super::ruled)).
 //!
 //! Rules may take long, so they are applied in turns, before any series is looked up to be written, because references keep the series of all
-//! tenants in memory. What they say is remembered, or noted with the series. If it is forgotten before the series is looked up, they are
-//! asked again.
+//! tenants in memory. What they say is remembered, or noted with the series. When the series is looked up, they are
+//! asked again about names that they refuse, about new series that they rename, and about what was forgotten.
 
 use super::{Load, Route, Routing, names_of};
 use crate::refusal::Refusal;
