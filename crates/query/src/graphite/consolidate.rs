@@ -101,10 +101,11 @@ impl Aggregate {
     pub fn of(self, values: &[f64]) -> f64 {
         let present = || values.iter().copied().filter(|value| !value.is_nan());
         match self {
-            Self::Average => present().sum::<f64>() / present().count() as f64,
-            // an empty sum of floats is a negative zero, which would be shown
+            // A sum begins with a positive zero, as in Python. The sum of nothing, or of negative zeros, would be a negative zero
+            // otherwise, which would be shown.
+            Self::Average => (present().sum::<f64>() + 0.0) / present().count() as f64,
             Self::AvgZero => (present().sum::<f64>() + 0.0) / values.len() as f64,
-            Self::Sum => present().reduce(|a, b| a + b).unwrap_or(f64::NAN),
+            Self::Sum => present().reduce(|a, b| a + b).map_or(f64::NAN, |sum| sum + 0.0),
             Self::Min => present().reduce(f64::min).unwrap_or(f64::NAN),
             Self::Max => present().reduce(f64::max).unwrap_or(f64::NAN),
             Self::First => present().next().unwrap_or(f64::NAN),

@@ -279,7 +279,7 @@ impl<'a> Slots<'a> {
         }
         let enough = is_enough(known.len(), *ratio, self.schema.x_files_factor);
         let consolidated = enough.then(|| match self.schema.aggregation {
-            Aggregate::AvgZero => known.iter().sum::<f64>() / *ratio as f64,
+            Aggregate::AvgZero => (known.iter().sum::<f64>() + 0.0) / *ratio as f64,
             method => method.of(known),
         });
         known.clear();

@@ -94,3 +94,11 @@ fn points_are_aligned() {
     fit(&mut empty, 1);
     assert_eq!(empty[0].points().count(), 0);
 }
+
+/// As in Python, where a sum begins with the whole number 0.
+#[test]
+fn a_sum_of_negative_zeros_is_no_negative_zero() {
+    for method in [Aggregate::Sum, Aggregate::Average, Aggregate::AvgZero] {
+        assert!(method.of(&[-0.0, -0.0]).is_sign_positive(), "{method:?}");
+    }
+}

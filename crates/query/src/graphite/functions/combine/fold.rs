@@ -276,8 +276,10 @@ impl Columns {
                 return f64::NAN;
             }
             match method {
-                Aggregate::Average => self.first[i] / f64::from(*present),
-                Aggregate::AvgZero => self.first[i] / series as f64,
+                // a sum is never a negative zero, as in Python
+                Aggregate::Sum => self.first[i] + 0.0,
+                Aggregate::Average => (self.first[i] + 0.0) / f64::from(*present),
+                Aggregate::AvgZero => (self.first[i] + 0.0) / series as f64,
                 Aggregate::Count => f64::from(*present),
                 Aggregate::Multiply if (*present as usize) < series => f64::NAN,
                 Aggregate::Range => self.second[i] - self.first[i],
