@@ -99,6 +99,26 @@ fn host_name() -> String {
     }
 }
 
+/// What became of a batch of the node's own metrics.
+struct Stored {
+    samples: u64,
+    /// Why others are not stored.
+    refusal: Option<String>,
+}
+
+async fn store(context: &Arc<write_path::Context>, principal: &Principal, batch: &mut Batch) -> Stored {
+    let all = batch.floats.timestamps.len() as u64;
+    let written = match context.inflight.reserve(batch.memory_bytes() as u64) {
+        Ok(memory) => write_batch(context, principal, batch, memory).await,
+        Err(exhausted) => Err(Refusal::from(exhausted).into()),
+    };
+    match written {
+        Ok(outcome) if outcome.refused_samples == 0 => Stored { samples: all, refusal: None },
+        Ok(outcome) => Stored { samples: outcome.samples, refusal: Some(outcome.report()) },
+        Err(Unwritten { refusal, samples, .. }) => Stored { samples, refusal: Some(refusal.to_string()) },
+    }
+}
+
 struct Monitor {
     context: Arc<write_path::Context>,
     principal: Principal,
@@ -127,16 +147,8 @@ impl Monitor {
     }
 
     async fn store(&mut self, batch: &mut Batch) {
-        let (context, samples) = (&self.context, batch.floats.timestamps.len() as u64);
-        let written = match context.inflight.reserve(batch.memory_bytes() as u64) {
-            Ok(memory) => write_batch(context, &self.principal, batch, memory).await,
-            Err(exhausted) => Err(Refusal::from(exhausted).into()),
-        };
-        let (stored, refusal) = match written {
-            Ok(outcome) if outcome.refused_samples == 0 => (samples, None),
-            Ok(outcome) => (outcome.samples, Some(outcome.report())),
-            Err(Unwritten { refusal, samples, .. }) => (samples, Some(refusal.to_string())),
-        };
+        let samples = batch.floats.timestamps.len() as u64;
+        let Stored { samples: stored, refusal } = store(&self.context, &self.principal, batch).await;
         self.metrics.stored.add(stored);
         self.metrics.refused.add(samples - stored.min(samples));
         let was_refused = std::mem::replace(&mut self.is_refused, refusal.is_some());

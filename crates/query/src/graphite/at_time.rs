@@ -14,7 +14,18 @@ const DAY_S: i64 = 24 * HOUR_S;
 
 /// Times are used as if they were at most this many seconds before or after 1970, which is 34,000 years, so that sums of a few of
 /// them do not overflow.
-pub const TIME_S_MAX: i64 = 1 << 40;
+const TIME_S_MAX: i64 = 1 << 40;
+
+#[must_use]
+pub const fn within_reach(time_s: i64) -> i64 {
+    if time_s > TIME_S_MAX {
+        TIME_S_MAX
+    } else if time_s < -TIME_S_MAX {
+        -TIME_S_MAX
+    } else {
+        time_s
+    }
+}
 
 /// Longest offset: a thousand years.
 const OFFSET_S_MAX: i64 = 1000 * 365 * DAY_S;

@@ -257,14 +257,7 @@ impl Binder<'_> {
             return Ok(false);
         }
         for argument in call.positional.iter().chain(call.named.iter().map(|(_, argument)| argument)) {
-            let given = match &argument.kind {
-                Kind::Literal(literal) => Some(literal.clone()),
-                Kind::Path(path) => {
-                    values.value_of(path, self.allowance).map_err(|message| (argument.at, message))?
-                }
-                Kind::Call(_) | Kind::Template { .. } => None,
-            };
-            if let Some(Literal::Text(name)) = given
+            if let Some(Literal::Text(name)) = self.given(argument, values)?
                 && functions::find(&name).is_some_and(|found| found.counts_series)
             {
                 return Ok(true);

@@ -1,6 +1,6 @@
 //! Evaluates a checked target: reads series, and pushes them through functions.
 
-use super::at_time::TIME_S_MAX;
+use super::at_time::within_reach;
 use super::bind::{Invocation, Leaf, LeafPick, Node};
 use super::call::{Call, Sink};
 use super::held::Held;
@@ -36,16 +36,6 @@ pub(super) struct Context {
     pub(super) now_s: i64,
     /// Set by `setXFilesFactor` for all that is evaluated after it.
     x_files_factor: Cell<Option<f64>>,
-}
-
-const fn within_reach(time_s: i64) -> i64 {
-    if time_s > TIME_S_MAX {
-        TIME_S_MAX
-    } else if time_s < -TIME_S_MAX {
-        -TIME_S_MAX
-    } else {
-        time_s
-    }
 }
 
 impl Context {

@@ -3,8 +3,8 @@
 //!
 //! They are computed from the node's metrics: counters are the increase since the last time, as in carbon.
 
-use crate::refusal::Refusal;
-use crate::write_path::{self, Unwritten, write_batch};
+use super::{Stored, store};
+use crate::write_path;
 use model::labels::METRIC_NAME;
 use model::{Batch, BatchSeries, LabelsBuilder, Principal, Rights, SeriesKey};
 use std::collections::BTreeMap;
@@ -56,24 +56,6 @@ pub(super) async fn run(context: Arc<write_path::Context>, registry: Registry, h
         if let Some(reason) = refusal.filter(|_| !was_refused) {
             tracing::info!(reason, stored = samples, "cannot store all of carbon's metrics");
         }
-    }
-}
-
-struct Stored {
-    samples: u64,
-    /// Why others are not stored.
-    refusal: Option<String>,
-}
-
-async fn store(context: &Arc<write_path::Context>, principal: &Principal, batch: &mut Batch) -> Stored {
-    let written = match context.inflight.reserve(batch.memory_bytes() as u64) {
-        Ok(memory) => write_batch(context, principal, batch, memory).await,
-        Err(exhausted) => Err(Refusal::from(exhausted).into()),
-    };
-    match written {
-        Ok(outcome) if outcome.refused_samples == 0 => Stored { samples: outcome.samples, refusal: None },
-        Ok(outcome) => Stored { samples: outcome.samples, refusal: Some(outcome.report()) },
-        Err(Unwritten { refusal, samples, .. }) => Stored { samples, refusal: Some(refusal.to_string()) },
     }
 }
 

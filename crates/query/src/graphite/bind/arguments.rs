@@ -10,6 +10,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 impl Binder<'_> {
+    /// Returns the value that an argument is, or that the variable in its place has. `None` if it is no value.
+    pub(super) fn given(&mut self, ast: &Ast, values: &Values) -> Result<Option<Literal>, Fault> {
+        Ok(match &ast.kind {
+            Kind::Literal(literal) => Some(literal.clone()),
+            Kind::Path(path) => values.value_of(path, self.allowance).map_err(|message| (ast.at, message))?,
+            Kind::Call(_) | Kind::Template { .. } => None,
+        })
+    }
+
     /// Adds an argument to `arguments`. `None` adds nothing.
     pub(super) fn argument(
         &mut self,
@@ -20,11 +29,7 @@ impl Binder<'_> {
         arguments: &mut Vec<Argument>,
     ) -> Result<(), Fault> {
         let param = &function.params[parameter];
-        let given = match &ast.kind {
-            Kind::Literal(literal) => Some(literal.clone()),
-            Kind::Path(path) => values.value_of(path, self.allowance).map_err(|message| (ast.at, message))?,
-            Kind::Call(_) | Kind::Template { .. } => None,
-        };
+        let given = self.given(ast, values)?;
         let is_series = matches!(param.kind, Type::SeriesList | Type::SeriesLists);
         let wrong = |why: &str| {
             let message = format!(

@@ -2,7 +2,7 @@
 
 use super::table::{Default, Function, Group, Param, SERIES_LIST, Type};
 use crate::QueryError;
-use crate::graphite::at_time::TIME_S_MAX;
+use crate::graphite::at_time::within_reach;
 use crate::graphite::call::{Call, Sink};
 use crate::graphite::text::general;
 use crate::graphite::{Aggregate, Series};
@@ -162,7 +162,7 @@ fn computed(
     if step_s < 1 {
         return Err(call.refuse("the step must be at least a second"));
     }
-    let step_s = step_s.min(TIME_S_MAX); // longer than any request, so it makes no difference
+    let step_s = within_reach(step_s); // longer than any request, so it makes no difference
     let context = call.context();
     let count = ((context.until_s - context.from_s).max(0) as u64).div_ceil(step_s as u64) as usize;
     let mut charge = call.meter().charge();

@@ -9,7 +9,7 @@ use crate::listen::Peer;
 use jiff::tz::TimeZone;
 use model::TenantId;
 use query::graphite::TARGET_BYTES_MAX;
-use query::graphite::at_time::{self, TIME_S_MAX};
+use query::graphite::at_time::{self, within_reach};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -40,7 +40,6 @@ impl RenderRequest {
         let clock_s = clock_ms.div_euclid(1000);
         let time = |name: &str, text: &str, now_s: i64| {
             let parsed = at_time::parse(text, now_s, &time_zone);
-            let within_reach = |time_s: i64| time_s.clamp(-TIME_S_MAX, TIME_S_MAX);
             parsed.map(within_reach).map_err(|error| ApiError::bad_param(name, error))
         };
         let now_s = params.get("now").map_or(Ok(clock_s), |text| time("now", text, clock_s))?;
