@@ -17,7 +17,7 @@ pub(super) fn target(text: &str, allowance: &mut Allowance) -> Result<Ast, Query
         let message = format!("target has {} bytes, the limit is {TARGET_BYTES_MAX}", text.len());
         return Err(QueryError::Parse(message));
     }
-    let mut parser = Parser { text, at: 0, depth: 0, allowance };
+    let mut parser = Parser { text, at: 0, depth: 0, is_name: false, allowance };
     parser.whole().map_err(|(at, message)| match parser.allowance.is_interrupted() {
         true => QueryError::Canceled,
         false => error_at(text, at, &message),
@@ -37,14 +37,14 @@ pub(super) fn error_at(text: &str, at: usize, message: &str) -> QueryError {
 }
 
 /// The first path in the name of a series, such as `a.b` in `scale(sumSeries(a.b),2)`. If the name is not a
-/// call in the syntax of targets, the path is what precedes its first bracket. `None` if the first argument
-/// is not a path.
+/// call in the syntax of targets, also because a path in it has an empty node (`f(a..b)`), the path is what precedes its
+/// first bracket. `None` if the first argument is not a path.
 pub(super) fn first_path(name: &str) -> Option<String> {
     let allowance = &mut Allowance::new(NAME_MEMORY_BYTES);
-    let mut parser = Parser { text: name, at: 0, depth: 0, allowance };
+    let mut parser = Parser { text: name, at: 0, depth: 0, is_name: true, allowance };
     parser.skip_space();
     let Ok(mut ast) = parser.operand() else {
-        let end = path::end_of(name);
+        let end = path::end_of_nodes(&name[..path::end_of(name)]);
         return (end > 0).then(|| name[..end].to_owned());
     };
     loop {
@@ -65,6 +65,8 @@ struct Parser<'t, 'a> {
     /// Byte at which the rest begins, which is not parsed yet.
     at: usize,
     depth: usize,
+    /// Whether the text is the name of a series, whose paths may be such as no target of graphite-web has.
+    is_name: bool,
     allowance: &'a mut Allowance,
 }
 

@@ -19,6 +19,9 @@ impl Parser<'_, '_> {
         if rest[end..].starts_with('{') {
             return Err((self.at + end, fault_of_braces(&rest[end..]).into()));
         }
+        if self.is_name && end_of_nodes(&rest[..end]) < end {
+            return Err((self.at, "the name has a path that no target can have".into()));
+        }
         self.count(3 * end)?;
         self.at += end;
         let mut path = String::with_capacity(end);
@@ -58,6 +61,34 @@ pub(super) fn end_of(text: &str) -> usize {
         }
     }
     text.len()
+}
+
+/// Length in bytes of the beginning of a path that graphite-web would take from the name of a series: it ends before an
+/// empty node, as in `a..b`, and before braces with dots or empty alternatives in them.
+pub(super) fn end_of_nodes(path: &str) -> usize {
+    let (mut end, mut is_empty) = (0, true);
+    let mut at = 0;
+    while let Some(c) = path[at..].chars().next() {
+        at += c.len_utf8();
+        match c {
+            '.' if is_empty => break,
+            '.' => {
+                is_empty = true;
+                continue;
+            }
+            '\\' => at += path[at..].chars().next().map_or(0, char::len_utf8),
+            '{' => {
+                let Some((inside, _)) = path[at..].split_once('}') else { break };
+                if inside.contains('.') || inside.split(',').any(str::is_empty) {
+                    break;
+                }
+                at += inside.len() + 1;
+            }
+            _ => {}
+        }
+        (end, is_empty) = (at, false);
+    }
+    end
 }
 
 /// Says why a text that begins with a brace does not begin with braces that [`braces_len`] knows.

@@ -84,5 +84,13 @@ fn names_of_series_have_a_first_path() {
     // what is not a call begins with a path
     check("f(a b)", Some("f"));
     check("a b)", Some("a"));
+    // no node may be empty
+    check("f(x..x,11)", Some("f"));
+    check("f(a.,11)", Some("f"));
+    check("f(g(.a))", Some("f"));
+    check("x.y..z)", Some("x.y"));
+    check("f(a.{b.c})", Some("f"));
+    check("f(a.{b,})", Some("f"));
+    check("f(a.{b,c}é.\\.d)", Some("a.{b,c}é..d"));
     check("", None);
 }

@@ -46,7 +46,7 @@ pub(super) const CHOICES: &[Choice] = &[
         "Times may be numbers without quotes, and times of day are in the time zone of the request. In graphite-web, they are texts, in the time zone of the server.",
     ),
     choice(
-        &["integralByInterval", "linearRegression", "timeFunction", "timeSlice"],
+        &["integralByInterval", "linearRegression", "timeFunction", "timeSlice", "verticalLine"],
         "A request in another time zone than the server's has the same values. In graphite-web, times are off by the difference of the zones.",
     ),
     choice(
@@ -222,6 +222,7 @@ pub(super) const OF_CARBONAPI: &[Choice] = &[
     choice(&["timeShift"], "With `resetEnd`, values end at `until`, so that the last one may be missing."),
     choice(&["timeSlice"], "Takes only times relative to now."),
     choice(&["aggregateLine", "constantLine"], "The line has two points instead of three."),
+    choice(&["compressPeriodicGaps"], "Values of zero count as well when the interval is guessed."),
     choice(&["cactiStyle"], "Does not know the system `binary`."),
     choice(&["substr"], "Nodes that do not exist make it fail."),
     choice(&["fallbackSeries"], "The order of series is different."),

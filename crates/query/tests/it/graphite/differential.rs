@@ -32,6 +32,23 @@ pub(super) const CANCELLATION: f64 = 1e-13;
 /// Difference of very small numbers that rounding may cause.
 pub(super) const UNDERFLOW: f64 = 1e-18;
 
+/// What is in targets that combine series of different steps, or of which some may be missing.
+const OF_OTHER_STEPS: [&str; 2] = ["mix.", "nothing."];
+
+/// Functions whose times are off in graphite-web if the time zone of the request is not that of the server.
+const OF_SERVERS_ZONE: [&str; 8] = [
+    "integralByInterval",
+    "linearRegression",
+    "sin",
+    "time",
+    "timeFunction",
+    "timeShift",
+    "timeSlice",
+    "verticalLine",
+];
+
+const TIME_ZONES: [&str; 4] = ["America/New_York", "Asia/Kolkata", "Pacific/Auckland", "Europe/Berlin"];
+
 /// Functions with intervals that begin at days or hours, which depend on the time zone.
 const OF_DAYS: [&str; 3] = [
     "hitcount(app.*.cpu.user,'7h',true)",
@@ -55,8 +72,7 @@ fn intervals_begin_with_days_of_the_time_zone() {
         let unit =
             pick(&mut rng, &["'min'", "'hours'", "'days'", "'weeks'", "'weeks4'", "'weeks7'", "'mon'"]);
         let target = pick(&mut rng, &OF_DAYS).replace("UNIT", unit);
-        let time_zone =
-            pick(&mut rng, &["America/New_York", "Asia/Kolkata", "Pacific/Auckland", "Europe/Berlin"]);
+        let time_zone = pick(&mut rng, &TIME_ZONES);
         let until_s = data.now_s - rng.below(86_400) as i64;
         let range =
             Range { now_s: data.now_s, from_s: until_s - rng.below(86_400) as i64, until_s, time_zone };
@@ -244,7 +260,10 @@ impl Case {
         let length_s = if rng.chance(0.1) { 2 + rng.below(120) } else { 120 + rng.below(4 * 3600) } as i64;
         let from_s = if rng.chance(0.5) { until_s - length_s } else { (until_s - length_s) / 60 * 60 };
         let target = Targets { rng, from_s, until_s }.of(rule);
-        let range = Range { now_s: data.now_s, from_s, until_s, time_zone: "UTC" };
+        let is_of_server = OF_SERVERS_ZONE.iter().any(|function| target.contains(function));
+        let time_zone =
+            if is_of_server || rng.chance(0.5) { "UTC" } else { TIME_ZONES[rng.below(4) as usize] };
+        let range = Range { now_s: data.now_s, from_s, until_s, time_zone };
         let x_files_factor = rng.chance(0.2).then(|| [0.0, 0.3, 0.5, 1.0][rng.below(4) as usize]);
         Self { target, range, x_files_factor }
     }
@@ -304,13 +323,14 @@ impl Case {
         ["areaBetween(", "holtWintersConfidence"].iter().any(|function| self.target.contains(function))
     }
 
-    /// Where graphite-web has wrong times if the steps of the arguments differ, or a total is missing.
-    fn is_percent(&self) -> bool {
-        self.target.starts_with("asPercent(") || self.target.starts_with("pct(")
+    /// Whether graphite-web may have wrong times: those of percentages if the steps of the arguments differ, or a total is missing.
+    fn has_wrong_times(&self) -> bool {
+        let is_percent = ["asPercent(", "pct("].iter().any(|function| self.target.starts_with(function));
+        is_percent && OF_OTHER_STEPS.iter().any(|text| self.target.contains(text))
     }
 
     fn difference_of(&self, theirs: &Line, ours: &Line) -> Option<String> {
-        let shape = |line: &Line| match self.is_percent() {
+        let shape = |line: &Line| match self.has_wrong_times() {
             true => (0, 0, 0, line.values.len()),
             false => (line.start_s, line.end_s, line.step_s, line.values.len()),
         };

@@ -33,10 +33,10 @@ fn page_of_functions_is_current() {
 fn page() -> String {
     let mut page = format!(
         "# Graphite's functions\n\n\
-         This page lists the functions of Graphite's targets that Floodmark has. None of graphite-web's is missing. Random \
-         targets of each function, over \
-         random data, are compared with the answers of {REFERENCE}: names, tags, times, and values to nine digits. The \
-         test is `random_targets_are_answered_as_by_graphite_web`, of the crate `query`. Of {CARBONAPI}, times and values \
+         This page lists the functions of Graphite's targets that Floodmark has. None of graphite-web's is missing, except `average`, \
+         `maximum` and `minimum` of the slices of pies (`graphType=pie`), because no pictures are drawn. Random targets of \
+         each function, over random data, are compared with the answers of {REFERENCE}: names, tags, times, and values to nine digits, in \
+         several time zones. The test is `random_targets_are_answered_as_by_graphite_web`, of the crate `query`. Of {CARBONAPI}, times and values \
          are compared (`random_targets_are_answered_as_by_carbonapi`).\n\n\
          Two values are equal if they differ by at most {PRECISION:e} of the larger one. Sums may be added up in another order, \
          and so be rounded differently. So values are also equal if they differ by at most {CANCELLATION:e} of the series' largest \
