@@ -3,9 +3,9 @@
 use super::Stop;
 use super::attribute::Attributes;
 use super::fields::exemplar;
-use super::walk::refusal_of;
+use super::walk::{Walk, refusal_of};
 use crate::remote_write::exemplar::{ExemplarLabels, char_count};
-use crate::wire::Reader;
+use crate::wire::{Reader, Tag};
 use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Exemplar, LabelsBuilder};
 use stdx::budget::IncrementalReservation;
@@ -15,6 +15,45 @@ const ID_BYTES_MAX: usize = 16;
 
 const TRACE_ID: &[u8] = b"trace_id";
 const SPAN_ID: &[u8] = b"span_id";
+
+impl<'a> Walk<'a, '_> {
+    /// Adds the exemplars of a point to its series. Each is a field with the tag `exemplar` of `point`, and
+    /// `series_of` says to which series it belongs, from its value. An exemplar without a series is left out.
+    #[cold]
+    pub(super) fn exemplars(
+        &mut self,
+        mut point: Reader<'a>,
+        exemplar: Tag,
+        series_of: impl Fn(&Self, f64) -> Option<u32>,
+    ) -> Result<(), Stop> {
+        self.exemplars.clear();
+        while let Some(tag) = point.tag()? {
+            if tag != exemplar {
+                point.skip(tag)?;
+                continue;
+            }
+            self.work.exemplar()?;
+            let read = read(
+                point.message()?,
+                self.message,
+                self.exemplar_attributes,
+                self.builder,
+                self.reservation,
+            )?;
+            let found = read.and_then(|exemplar| Some((series_of(self, exemplar.value)?, exemplar)));
+            match found {
+                Some(found) => self.reservation.push(self.exemplars, found)?,
+                None => self.batch.refused_exemplars += 1,
+            }
+        }
+        // the batch has exemplars in the order of their series
+        self.exemplars.sort_by_key(|(series, _)| *series);
+        let all = &mut self.batch.floats.exemplars;
+        self.reservation.room(all, self.exemplars.len())?;
+        all.append(self.exemplars);
+        Ok(())
+    }
+}
 
 /// Reads an exemplar. Returns `None` if it cannot be stored: it has no value, or its labels are not valid.
 ///

@@ -2,7 +2,9 @@
 
 use super::Stop;
 use super::fields::number;
-use super::walk::{Interval, Metric, Walk};
+use super::metric::Metric;
+use super::point::Interval;
+use super::walk::Walk;
 use crate::wire::Reader;
 use model::SeriesRefusal;
 

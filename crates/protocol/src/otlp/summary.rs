@@ -4,7 +4,9 @@ use super::Stop;
 use super::bounds::put_bound;
 use super::fields::{quantile, summary};
 use super::labels::{Part, SeriesName};
-use super::walk::{Metric, Moment, Walk, push};
+use super::metric::Metric;
+use super::point::{Moment, push};
+use super::walk::Walk;
 use crate::wire::{Reader, WireError};
 
 /// A label of a quantile takes at most this many bytes.
