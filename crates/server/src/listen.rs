@@ -10,7 +10,9 @@
 //! At the limit on connections, accepting waits briefly for a place: see [`connections`]. Each connection is a
 //! task.
 
+mod answer;
 mod connections;
+mod forwarding;
 mod handshake;
 mod http1;
 pub(crate) mod http2;

@@ -8,11 +8,12 @@ mod lingering;
 mod received;
 
 use super::Client;
-use super::connections::{Busy, Connection, Link};
+use super::answer::Answer;
+use super::connections::{Connection, Link};
 use crate::limits::budget::CONNECTION_BYTES;
 use axum::Router;
 use axum::body::Body;
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -23,10 +24,8 @@ use hyper_util::service::TowerToHyperService;
 use lingering::Lingering;
 use received::lend;
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -91,7 +90,7 @@ impl Session {
                     is_unread.store(true, Ordering::Relaxed);
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(answer.map(|body| Answer { body, _busy: busy }))
+                Ok::<_, Infallible>(answer.map(|body| Answer::new(body, busy)))
             }
         });
         let connection = http1::Builder::new()
@@ -102,31 +101,5 @@ impl Session {
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "connection ended");
         }
-    }
-}
-
-/// Body of an answer. The connection counts as busy until hyper has taken all of it.
-struct Answer {
-    body: Body,
-    _busy: Busy,
-}
-
-impl HttpBody for Answer {
-    type Data = <Body as HttpBody>::Data;
-    type Error = <Body as HttpBody>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

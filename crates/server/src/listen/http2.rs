@@ -31,7 +31,7 @@ use preface::Preface;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use streams::{Answer, Received, Streams};
+use streams::{Received, Streams};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -139,7 +139,7 @@ impl Session {
             let answer = service.call(request.map(|body| Received::new(body, Arc::clone(&open))));
             async move {
                 let answer: Response<Body> = answer.await?;
-                Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open)))
+                Ok::<_, Infallible>(answer.map(|body| open.answer(body)))
             }
         });
         let (stream, arrived) = Preface::new(stream);

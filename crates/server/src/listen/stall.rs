@@ -1,6 +1,7 @@
 //! Closes a connection whose client reads too slowly. Otherwise, an unread answer would hold memory forever.
 
 use super::connections::Link;
+use super::forwarding::pass_on;
 use super::patience::Patience;
 use std::future::Future as _;
 use std::io;
@@ -53,13 +54,7 @@ impl<S: AsyncWrite + Unpin> StallTimeout<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
-    }
+    pass_on! { poll_read(into: &mut ReadBuf<'_>) -> (); }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
@@ -90,9 +85,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
         self.watch(context, flushed, |()| 0)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
+    pass_on! { poll_shutdown() -> (); }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! If a connection is closed while bytes of the client are unread, the kernel resets it, and the client may lose the answer. So the server first
 //! says that it will send nothing more, and then reads on for a while.
 
+use super::super::forwarding::pass_on;
 use model::caps::BODY_COMPRESSED_BYTES_MAX;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -57,38 +58,18 @@ impl<S: AsyncRead + Unpin> Lingering<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
-    }
+    pass_on! { poll_read(into: &mut ReadBuf<'_>) -> (); }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    pass_on! {
+        poll_write(bytes: &[u8]) -> usize;
+        poll_write_vectored(bytes: &[IoSlice<'_>]) -> usize;
+        poll_flush() -> ();
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

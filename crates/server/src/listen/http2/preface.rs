@@ -1,5 +1,6 @@
 //! Tells when the first bytes of a connection have arrived.
 
+use super::super::forwarding::pass_on;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -43,31 +44,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Preface<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Preface<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    pass_on! {
+        poll_write(bytes: &[u8]) -> usize;
+        poll_write_vectored(bytes: &[IoSlice<'_>]) -> usize;
+        poll_flush() -> ();
+        poll_shutdown() -> ();
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -3,6 +3,7 @@
 //! They share the state of the connection's [`Link`]: it is answering while any of them is being answered. Otherwise, it is
 //! receiving while any body arrives, so a client that sends bodies too slowly may have to make room for others.
 
+use super::super::answer::Answer;
 use super::super::connections::{Busy, Link};
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -81,8 +82,11 @@ impl OpenStream {
         self.streams.link.end_of_body();
     }
 
-    fn answers(&self) {
+    /// The body of the answer. Its request is in progress until hyper has taken all of it, for which the client must have a
+    /// window.
+    pub(super) fn answer(self: Arc<Self>, body: Body) -> Answer<Arc<Self>> {
         self.streams.open.lock().unread.push((self.number, Instant::now()));
+        Answer::new(body, self)
     }
 }
 
@@ -160,40 +164,6 @@ impl Drop for Received {
     }
 }
 
-/// Body of an answer. Its request is in progress until hyper has taken all of it, for which the client must have a window.
-#[derive(Debug)]
-pub(super) struct Answer {
-    body: Body,
-    _stream: Arc<OpenStream>,
-}
-
-impl Answer {
-    pub(super) fn new(body: Body, stream: Arc<OpenStream>) -> Self {
-        stream.answers();
-        Self { body, _stream: stream }
-    }
-}
-
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::super::connections::{Connection, Connections, Full, NEWEST, Victims};
@@ -208,7 +178,7 @@ mod tests {
         let (answered, waiting) = (streams.begin(), streams.begin());
         place.share().received(None);
         answered.end_of_body();
-        drop(Answer::new(Body::empty(), answered));
+        drop(answered.answer(Body::empty()));
         let entered = connections.enter(Victims::AboveShare, Instant::now() + NEWEST);
         waiting.end_of_body(); // also if the connection was not protected
         assert_eq!(entered.unwrap_err(), Full::Busy);
