@@ -7,6 +7,7 @@ mod find;
 mod floods;
 mod formats;
 mod grafana;
+mod graphite_web;
 mod lab;
 pub(crate) mod lines;
 mod listeners;

@@ -1,8 +1,12 @@
 //! Formats of `/render`.
 
+use super::graphite_web::GraphiteWeb;
 use super::lines;
+use crate::harness::http::encoded;
 use crate::harness::{Request, Server};
 use expect_test::{Expect, expect};
+use serde_json::Value;
+use stdx::rng::Rng;
 
 /// 2026-01-01 00:00:00 UTC.
 const START_S: i64 = 1_767_225_600;
@@ -99,6 +103,91 @@ fn series_are_written_in_all_formats() {
             r#"\nV\n\x05x,\"y\"\x12\x03a.b\x1a\x07average \xbc\xf2\xd6\xca\x06(\xac\xf4\xd6\xca\x060<=\x00\x00\x00\x00J \x00\x00\x00\x00\x00\x00\xf0?\x00\x00\x00\x00\x00\x00\x04@\x00\x00\x00\x00\x00\x00\xf8\x7f\xdfA:\xdc\x11\xc5)\xbeX\x80\xf2\xd6\xca\x06`\xf0\xf3\xd6\xca\x06"#
         ]],
     );
+}
+
+/// Series of random values with gaps, in the two servers. Sums of those below `exact` need no rounding, so that the order does
+/// not matter.
+fn written(graphite_web: &mut GraphiteWeb) -> Server {
+    let mut rng = Rng::announced();
+    let (mut text, mut series) = (String::new(), Vec::new());
+    for name in ["a.b", "a.c-1", "a.é", "a.t;dc=east;host=b,1", "exact.x"] {
+        let mut value = || match rng.below(8) {
+            0 => None,
+            _ if name.starts_with("exact") => Some(f64::from(rng.below(8000) as u32) / 8.0),
+            1 => Some(f64::from(rng.below(1000) as u32)),
+            2 => Some(-1e30 * rng.unit()),
+            3 => Some(1e-7 * rng.unit()),
+            _ => Some(rng.unit()),
+        };
+        let mut values: Vec<_> = (0..60).map(|_| value()).collect();
+        values[59] = Some(1.0);
+        for (minute, value) in values.iter().enumerate() {
+            let Some(value) = value else { continue };
+            text.push_str(&format!("{name} {value} {}\n", START_S + 60 * minute as i64));
+        }
+        series.push((name, values));
+    }
+    let stored: Vec<_> = series.iter().map(|(name, values)| (*name, 60, START_S, &values[..])).collect();
+    graphite_web.load(&stored);
+    let server = Server::new();
+    server.send(&lines(&text)).expect(204, &[]);
+    server
+}
+
+/// Reads JSON with its numbers as texts, the same one for each number however it is written. `serde_json` would not read all their
+/// digits.
+fn exact_json(text: &str) -> Value {
+    let mut exact = String::new();
+    let (mut rest, mut is_text) = (text, false);
+    while let Some(c) = rest.chars().next() {
+        let mut len = c.len_utf8();
+        match c {
+            '\\' => len = 2,
+            '"' => is_text = !is_text,
+            '-' | '0'..='9' if !is_text => {
+                len = rest.find(|c: char| !"+-.eE".contains(c) && !c.is_ascii_digit()).unwrap_or(rest.len());
+                let number: f64 = rest[..len].parse().expect("a number");
+                exact.push_str(&format!("\"{number:?}\""));
+                rest = &rest[len..];
+                continue;
+            }
+            _ => {}
+        }
+        exact.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    serde_json::from_str(&exact).expect(text)
+}
+
+#[test]
+fn formats_are_those_of_graphite_web() {
+    let Some(mut graphite_web) = GraphiteWeb::start(START_S + 3600) else { return };
+    let server = written(&mut graphite_web);
+    let (from, until) = ((START_S + 600).to_string(), (START_S + 3540).to_string());
+    let range = [("from", &*from), ("until", &*until)];
+    let all: &[&[(&str, &str)]] = &[
+        &[("target", "alias(a.b,'x,\"y\"')")],
+        &[("target", "a.*")],
+        &[("target", "a.*"), ("tz", "Asia/Kolkata")],
+        &[("target", "a.*"), ("noNullPoints", "true")],
+        &[("target", "exact.*"), ("maxDataPoints", "7")],
+        &[("target", "scale(a.c-1,0.1)"), ("target", "perSecond(exact.x)")],
+        &[("target", "seriesByTag('name=a.t')")],
+        &[("target", "nothing.such")],
+    ];
+    for params in all {
+        for format in ["json", "csv", "raw", "dygraph", "rickshaw"] {
+            let query = encoded(&[&range[..], params, &[("format", format)]].concat());
+            let ours = server.send(&Request::get(format!("/render?{query}")));
+            let ours = String::from_utf8(ours.expect(200, &[]).body.clone()).expect("text");
+            let (status, kind, theirs) = graphite_web.render(&query);
+            assert_eq!(status, 200, "{query}");
+            match kind.contains("json") {
+                true => assert_eq!(exact_json(&ours), exact_json(&theirs), "{query}"),
+                false => assert_eq!(ours, theirs, "{query}"),
+            }
+        }
+    }
 }
 
 #[test]

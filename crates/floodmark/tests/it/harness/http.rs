@@ -128,7 +128,7 @@ impl Request {
     }
 }
 
-fn encoded(params: &[(&str, &str)]) -> String {
+pub(crate) fn encoded(params: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(params).finish()
 }
 
