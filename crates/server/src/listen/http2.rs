@@ -161,6 +161,7 @@ impl Session {
         let without_preface = async move {
             let stops = async { _ = stops.wait_for(|is_stopping| *is_stopping).await };
             let has_arrived = tokio::select! {
+                biased; // a client whose preface has arrived is told that the server stops
                 arrived = arrived => arrived.is_ok(),
                 () = stops => false,
                 () = sleep(PREFACE_TIMEOUT) => false,
