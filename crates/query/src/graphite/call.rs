@@ -168,7 +168,7 @@ impl<'c> Call<'c> {
         let twice = &self.evaluator.twice;
         if twice.get() == TWICE_MAX {
             return Err(self.refuse(format_args!(
-                "more than {TWICE_MAX} functions of earlier values are nested, each of which reads its argument twice"
+                "more than {TWICE_MAX} functions are nested, each of which reads its argument twice"
             )));
         }
         twice.set(twice.get() + 1);

@@ -146,10 +146,12 @@ fn confidence_area(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErro
 
 fn aberration(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let mut all = Held::new(call.meter());
+    let again = call.evaluated_twice()?;
     bands(call, |lower, upper| {
         all.push(lower)?;
         all.push(upper)
     })?;
+    drop(again);
     // series are found by their names, because another range may have others
     let place_of: HashMap<&str, usize> =
         all.iter().enumerate().map(|(place, series)| (series.name.as_str(), place)).collect();
@@ -183,11 +185,13 @@ fn linear_regression(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryEr
     let until_s = if given("endSourceAt") { call.time("endSourceAt")? } else { context.until_s };
     let mut charge = call.meter().charge();
     let mut regressions = Vec::new();
+    let again = call.evaluated_twice()?;
     call.each_within(&context.within(from_s, until_s), "seriesList", |series| {
         charge.add_bytes(size_of::<Option<Regression>>())?;
         regressions.push(Regression::of(&series));
         Ok(())
     })?;
+    drop(again);
     let mut regressions = regressions.into_iter();
     call.each("seriesList", |mut series| {
         let Some(Some(regression)) = regressions.next() else { return Ok(()) };

@@ -63,6 +63,7 @@ fn shift(call: &Call<'_>, param: &str) -> Result<(String, i64), QueryError> {
 /// Start and end of the first series of the argument, which all shifted series get. `None` if there is no such series.
 fn place_s(call: &Call<'_>) -> Result<Option<(i64, i64)>, QueryError> {
     let mut place_s = None;
+    let _again = call.evaluated_twice()?;
     call.each("seriesList", |series| {
         place_s.get_or_insert((series.start_s, series.end_s));
         Ok(())

@@ -187,10 +187,38 @@ fn nested_windows_do_not_read_their_argument_too_often() {
     };
     for (window, levels) in [("1", 5), ("'60s'", 6)] {
         store().render(&nested(levels, window));
-        store()
-            .check_error(&nested(levels + 1, window), "more than 5 functions of earlier values are nested");
-        store().check_error(&nested(60, window), "more than 5 functions of earlier values are nested");
+        store().check_error(&nested(levels + 1, window), "more than 5 functions are nested");
+        store().check_error(&nested(60, window), "more than 5 functions are nested");
     }
+}
+
+#[test]
+fn nested_calls_do_not_read_their_argument_too_often() {
+    for (begin, end) in [
+        ("timeShift(", ",'1min')"),
+        ("timeStack(", ",'1min',0,1)"),
+        ("linearRegression(", ")"),
+        ("holtWintersAberration(", ")"),
+        ("sumSeries(identity('x'),", ",sin('y',1,7),sin('z',1,11))"),
+        ("groupByNode(group(identity('a.x'),", ",sin('a.y',1,7),sin('a.z',1,11)),0)"),
+    ] {
+        let nested = |levels: usize| format!("{}a.b{}", begin.repeat(levels), end.repeat(levels));
+        let is_refused = |levels: usize| match store().try_render(&nested(levels)) {
+            Err(error) => error.to_string().contains("more than 5 functions are nested"),
+            Ok(_) => false,
+        };
+        assert_eq!([5, 6, 30].map(is_refused), [false, true, true], "{begin}");
+    }
+}
+
+/// timeShift() gives all series the end of the first one, which may be far behind the values of another.
+#[test]
+fn intervals_behind_the_values_take_memory() {
+    let first = "summarize(sin('x',1,1),'900y')";
+    let mut store = store().between(0, 300);
+    store.samples_max = 100_000;
+    let values = "removeBelowValue(sin('x',1,1),0.9)";
+    store.check_error(&format!("compressPeriodicGaps(timeShift(group({first},{values}),'0s'))"), "memory");
 }
 
 #[test]

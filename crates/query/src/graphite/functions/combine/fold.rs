@@ -82,6 +82,7 @@ impl<'m> Fold<'m> {
         mut observe: impl FnMut(&Series) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
         let setting = call.context().x_files_factor_setting();
+        let mut again = None;
         loop {
             for node in call.nodes_of(param) {
                 let order = order_for(self.method, node);
@@ -95,6 +96,9 @@ impl<'m> Fold<'m> {
                 return Ok(());
             }
             self.restart();
+            if again.is_none() {
+                again = Some(call.evaluated_twice()?);
+            }
             // what the arguments changed must not change how they are evaluated again
             call.context().set_x_files_factor(setting);
         }

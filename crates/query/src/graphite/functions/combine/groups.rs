@@ -254,6 +254,7 @@ fn folded(
         _ => Order::ByName,
     };
     let setting = call.context().x_files_factor_setting();
+    let mut again = None;
     loop {
         let mut arrivals = 0;
         for node in call.nodes_of("seriesList") {
@@ -286,6 +287,9 @@ fn folded(
         }
         if !groups.values().any(|group| group.is_open) {
             break;
+        }
+        if again.is_none() {
+            again = Some(call.evaluated_twice()?);
         }
         // what the arguments changed must not change how they are evaluated again
         call.context().set_x_files_factor(setting);
