@@ -1,12 +1,13 @@
 //! Decodes lists of points that Python has serialized with its module `pickle`, as carbon's clients send them.
 //!
 //! ```text
-//!   [(path, (time, value)), …]        a path is a string; time and value are numbers, or strings that contain numbers
+//!   [(path, (time, value)), …]        a path is a string; time and value are numbers, or strings that contain numbers;
+//!                                     a pair is a tuple or a list
 //! ```
 //!
 //! A pickle is a program for a stack machine. A general interpreter can be made to run any code, so this one has only
 //! the opcodes that lists, tuples, strings, numbers and repeated objects need ([`opcodes`]). A pickle with another opcode
-//! is refused. The stack has no nested objects: a tuple becomes a time with a value, or a point, or something that is
+//! is refused. The stack has no nested objects: a pair becomes a time with a value, or a point, or something that is
 //! not a point. So neither deep nesting nor repeated objects take memory.
 //! Source: <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
 

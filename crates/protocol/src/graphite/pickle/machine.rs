@@ -14,6 +14,9 @@ const STACK_MAX: usize = 1 << 17;
 /// Limit on the memo: the objects that later opcodes may repeat. A point adds up to three.
 const MEMO_MAX: usize = 1 << 18;
 
+/// Limit on the lists within the list of all points. A point has up to two.
+const INNER_LISTS_MAX: usize = 1 << 18;
+
 /// A pickle can repeat a long path with two bytes. All paths together may have this many times the bytes of the pickle.
 const PATHS_FACTOR: usize = 32;
 
@@ -27,6 +30,7 @@ const DIGITS_MAX: usize = 400;
 pub(super) struct Machine {
     stack: Vec<Object>,
     memo: Vec<Object>,
+    inner_lists: Vec<InnerList>,
     /// Strings that had escapes.
     unescaped: Vec<u8>,
 }
@@ -36,14 +40,26 @@ enum Object {
     Mark,
     /// The list of all points. What is added to it becomes points of the batch at once.
     List,
+    /// A list within it, by its index in [`Machine::inner_lists`].
+    InnerList(u32),
     Text(Text),
     Integer(i64),
     Float(f64),
-    /// A tuple of a time and a value.
+    /// A tuple or list of a time and a value.
     Sample(Sample),
     Point(Text, Sample),
-    /// A tuple that is neither, with the first text in it, which says where it comes from.
+    /// A tuple or list that is neither, with the first text in it, which says where it comes from.
     Other(Option<Text>),
+}
+
+/// A list within the list of all points. It is memoized before it has objects, so other objects refer to it by its index.
+#[derive(Debug, Clone, Copy)]
+enum InnerList {
+    Empty,
+    /// Has one object.
+    Begun(Object),
+    /// Has two objects or more, which are a sample, a point, or neither.
+    Complete(Object),
 }
 
 impl Object {
@@ -52,7 +68,8 @@ impl Object {
         match *self {
             Self::Text(text) | Self::Point(text, _) => Some(text),
             Self::Other(text) => text,
-            Self::Mark | Self::List | Self::Integer(_) | Self::Float(_) | Self::Sample(_) => None,
+            Self::Mark | Self::List | Self::InnerList(_) => None,
+            Self::Integer(_) | Self::Float(_) | Self::Sample(_) => None,
         }
     }
 }
@@ -101,6 +118,7 @@ impl Machine {
     pub(super) fn run(&mut self, pickle: &[u8], points: &mut Points<'_, '_>) -> Result<(), Halt> {
         self.stack.clear();
         self.memo.clear();
+        self.inner_lists.clear();
         self.unescaped.clear();
         let paths_start = points.batch.bytes.len();
         let mut run = Run { machine: self, pickle, at: 0, points, paths_start, number: 0 };
@@ -123,7 +141,9 @@ impl Machine {
     }
 
     pub(super) const fn memory_bytes(&self) -> usize {
-        (self.stack.capacity() + self.memo.capacity()) * size_of::<Object>() + self.unescaped.capacity()
+        (self.stack.capacity() + self.memo.capacity()) * size_of::<Object>()
+            + self.inner_lists.capacity() * size_of::<InnerList>()
+            + self.unescaped.capacity()
     }
 }
 
@@ -199,7 +219,10 @@ impl Run<'_, '_, '_> {
             // Python's Booleans are the integers 1 and 0
             op::NEWTRUE => self.push(Object::Integer(1))?,
             op::NEWFALSE => self.push(Object::Integer(0))?,
-            op::EMPTY_LIST => self.begin_list(0)?,
+            op::EMPTY_LIST => {
+                let list = self.new_list(self.machine.stack.len())?;
+                self.push(list)?;
+            }
             op::LIST => self.list()?,
             op::INT | op::LONG | op::FLOAT => self.written_number(opcode)?,
             op::STRING | op::UNICODE => self.written_text(opcode)?,
@@ -372,14 +395,31 @@ impl Run<'_, '_, '_> {
     fn tuple(&mut self, count: usize, opcode: &'static str) -> Result<(), Stop> {
         let start = self.machine.stack.len().checked_sub(count).ok_or(PickleFault::Underflow(opcode))?;
         let objects = &self.machine.stack[start..];
-        let sample = match *objects {
-            [Object::Text(path), Object::Sample(sample)] => Some(Object::Point(path, sample)),
-            [time, value] => self.sample(time, value).map(Object::Sample),
-            _ => None,
+        let tuple = match *objects {
+            [first, second] => self.pair(self.resolved(first), self.resolved(second)),
+            _ => Object::Other(objects.iter().find_map(|object| self.resolved(*object).text())),
         };
-        let tuple = sample.unwrap_or_else(|| Object::Other(objects.iter().find_map(|object| object.text())));
         self.machine.stack.truncate(start);
         self.push(tuple)
+    }
+
+    /// What a tuple or list of two objects is.
+    fn pair(&self, first: Object, second: Object) -> Object {
+        let known = match (first, second) {
+            (Object::Text(path), Object::Sample(sample)) => Some(Object::Point(path, sample)),
+            (time, value) => self.sample(time, value).map(Object::Sample),
+        };
+        known.unwrap_or_else(|| Object::Other(first.text().or_else(|| second.text())))
+    }
+
+    /// Returns what a list within the list of all points is by now. Other objects are returned as they are.
+    fn resolved(&self, object: Object) -> Object {
+        let Object::InnerList(index) = object else { return object };
+        match self.machine.inner_lists[index as usize] {
+            InnerList::Empty => Object::Other(None),
+            InnerList::Begun(only) => Object::Other(only.text()),
+            InnerList::Complete(whole) => whole,
+        }
     }
 
     /// A time and a value as a sample. `None` if either is not a number.
@@ -412,29 +452,33 @@ impl Run<'_, '_, '_> {
         Ok(mark + 1..stack.len())
     }
 
-    /// Puts the list of all points on the stack, which must have only `below` objects.
-    fn begin_list(&mut self, below: usize) -> Result<(), Stop> {
-        if self.machine.stack.len() != below {
-            return Err(PickleFault::Opcode("LIST within a list").into());
+    /// Creates a list above this many objects of the stack. Above none, it is the list of all points.
+    fn new_list(&mut self, below: usize) -> Result<Object, Stop> {
+        if below == 0 {
+            return Ok(Object::List);
         }
-        self.push(Object::List)
+        let lists = &mut self.machine.inner_lists;
+        if lists.len() >= INNER_LISTS_MAX {
+            return Err(PickleFault::TooMany { what: "lists", limit: INNER_LISTS_MAX }.into());
+        }
+        let list = Object::InnerList(lists.len() as u32);
+        self.points.reservation.push(lists, InnerList::Empty)?;
+        Ok(list)
     }
 
     fn list(&mut self) -> Result<(), Stop> {
         let objects = self.since_mark("LIST")?;
         let mark = objects.start - 1;
-        self.add_points(objects)?;
+        let list = self.new_list(mark)?;
+        self.extend(list, objects, "LIST")?;
         self.machine.stack.truncate(mark);
-        self.begin_list(0)
+        self.push(list)
     }
 
     fn append(&mut self) -> Result<(), Stop> {
         let length = self.machine.stack.len();
-        match length.checked_sub(2).map(|list| self.machine.stack[list]) {
-            Some(Object::List) => {}
-            _ => return Err(PickleFault::Underflow("APPEND").into()),
-        }
-        self.add_points(length - 1..length)?;
+        let list = length.checked_sub(2).ok_or(PickleFault::Underflow("APPEND"))?;
+        self.extend(self.machine.stack[list], length - 1..length, "APPEND")?;
         self.machine.stack.truncate(length - 1);
         Ok(())
     }
@@ -442,19 +486,41 @@ impl Run<'_, '_, '_> {
     fn extend_list(&mut self, opcode: &'static str) -> Result<(), Stop> {
         let objects = self.since_mark(opcode)?;
         let mark = objects.start - 1;
-        match mark.checked_sub(1).map(|list| self.machine.stack[list]) {
-            Some(Object::List) => {}
-            _ => return Err(PickleFault::Underflow(opcode).into()),
-        }
-        self.add_points(objects)?;
+        let list = mark.checked_sub(1).ok_or(PickleFault::Underflow(opcode))?;
+        self.extend(self.machine.stack[list], objects, opcode)?;
         self.machine.stack.truncate(mark);
         Ok(())
+    }
+
+    /// Adds objects of the stack to a list.
+    fn extend(&mut self, list: Object, objects: Range<usize>, opcode: &'static str) -> Result<(), Stop> {
+        match list {
+            Object::List => self.add_points(objects),
+            Object::InnerList(index) => {
+                self.extend_inner(index as usize, objects);
+                Ok(())
+            }
+            _ => Err(PickleFault::Underflow(opcode).into()),
+        }
+    }
+
+    fn extend_inner(&mut self, index: usize, objects: Range<usize>) {
+        for place in objects {
+            let object = self.resolved(self.machine.stack[place]);
+            self.machine.inner_lists[index] = match self.machine.inner_lists[index] {
+                InnerList::Empty => InnerList::Begun(object),
+                InnerList::Begun(first) => InnerList::Complete(self.pair(first, object)),
+                InnerList::Complete(whole) => {
+                    InnerList::Complete(Object::Other(whole.text().or_else(|| object.text())))
+                }
+            };
+        }
     }
 
     fn add_points(&mut self, objects: Range<usize>) -> Result<(), Stop> {
         for place in objects {
             self.number += 1;
-            let object = self.machine.stack[place];
+            let object = self.resolved(self.machine.stack[place]);
             let added = match object {
                 Object::Point(path, Sample { timestamp_ms, value }) => {
                     self.add_point(path, timestamp_ms, value)
@@ -492,7 +558,7 @@ impl Run<'_, '_, '_> {
     }
 }
 
-/// A point whose path, time and value follow each other, and whose two tuples end right after them:
+/// A point of tuples whose path, time and value follow each other, and whose two tuples end right after them:
 ///
 /// ```text
 ///   path [put] time value TUPLE2 [put] TUPLE2 [put]

@@ -97,6 +97,42 @@ tta.",
     assert_eq!(whole(b"(l."), Ok((vec![], vec![])));
 }
 
+/// Points of lists and tuples, as Python 3.11 serializes them with each version of the format. Two points share a list.
+#[test]
+fn lists_of_two_are_pairs() {
+    let pickles: [&[u8]; 6] = [
+        b"(lp0\n(lp1\nVa\np2\na(lp3\nI7\naF2.5\naaa(Vb\np4\n(lp5\nI7\naF2.5\natp6\na(lp7\nVc\np8\nag5\
+          \naa(lp9\nVd\np10\na(I7\nF2.5\ntp11\naa.",
+        b"]q\x00(]q\x01(X\x01\x00\x00\x00aq\x02]q\x03(K\x07G@\x04\x00\x00\x00\x00\x00\x00ee(X\
+          \x01\x00\x00\x00bq\x04]q\x05(K\x07G@\x04\x00\x00\x00\x00\x00\x00etq\x06]q\x07(X\
+          \x01\x00\x00\x00cq\x08h\x05e]q\x09(X\x01\x00\x00\x00dq\n(K\x07G@\
+          \x04\x00\x00\x00\x00\x00\x00tq\x0bee.",
+        b"\x80\x02]q\x00(]q\x01(X\x01\x00\x00\x00aq\x02]q\x03(K\x07G@\x04\x00\x00\x00\x00\x00\x00eeX\
+          \x01\x00\x00\x00bq\x04]q\x05(K\x07G@\x04\x00\x00\x00\x00\x00\x00e\x86q\x06]q\x07(X\
+          \x01\x00\x00\x00cq\x08h\x05e]q\x09(X\x01\x00\x00\x00dq\nK\x07G@\
+          \x04\x00\x00\x00\x00\x00\x00\x86q\x0bee.",
+        b"\x80\x03]q\x00(]q\x01(X\x01\x00\x00\x00aq\x02]q\x03(K\x07G@\x04\x00\x00\x00\x00\x00\x00eeX\
+          \x01\x00\x00\x00bq\x04]q\x05(K\x07G@\x04\x00\x00\x00\x00\x00\x00e\x86q\x06]q\x07(X\
+          \x01\x00\x00\x00cq\x08h\x05e]q\x09(X\x01\x00\x00\x00dq\nK\x07G@\
+          \x04\x00\x00\x00\x00\x00\x00\x86q\x0bee.",
+        b"\x80\x04\x95P\x00\x00\x00\x00\x00\x00\x00]\x94(]\x94(\x8c\x01a\x94]\x94(K\x07G@\
+          \x04\x00\x00\x00\x00\x00\x00ee\x8c\x01b\x94]\x94(K\x07G@\x04\x00\x00\x00\x00\x00\x00e\
+          \x86\x94]\x94(\x8c\x01c\x94h\x05e]\x94(\x8c\x01d\x94K\x07G@\
+          \x04\x00\x00\x00\x00\x00\x00\x86\x94ee.",
+        b"\x80\x05\x95P\x00\x00\x00\x00\x00\x00\x00]\x94(]\x94(\x8c\x01a\x94]\x94(K\x07G@\
+          \x04\x00\x00\x00\x00\x00\x00ee\x8c\x01b\x94]\x94(K\x07G@\x04\x00\x00\x00\x00\x00\x00e\
+          \x86\x94]\x94(\x8c\x01c\x94h\x05e]\x94(\x8c\x01d\x94K\x07G@\
+          \x04\x00\x00\x00\x00\x00\x00\x86\x94ee.",
+    ];
+    let expected = ["a{}", "b{}", "c{}", "d{}"].map(|name| sample(name, 7000, 2.5)).to_vec();
+    for (version, pickle) in pickles.iter().enumerate() {
+        assert_eq!(whole(pickle), Ok((expected.clone(), vec![])), "protocol {version}");
+    }
+    // lists that are created with their objects
+    let created = whole(b"((U\x01a(K\x07G@\x04\0\0\0\0\0\0ll(U\x01b(K\x07G@\x04\0\0\0\0\0\0ttl.");
+    assert_eq!(created, Ok((expected[..2].to_vec(), vec![])));
+}
+
 #[test]
 fn the_time_minus_one_is_the_time_of_arrival_if_that_is_allowed() {
     let pickle = b"](U\x01aJ\xff\xff\xff\xffK\x02\x86\x86e.";
@@ -218,6 +254,17 @@ fn what_is_not_a_point_is_left_out() {
     check(b"U\x03a;bK\x01K\x02\x86\x86", r#"tag "b" is not of the form name=value, in "a;b""#);
     check(b"U\x01aK\x01G\x7f\xf8\0\0\0\0\0\0\x86\x86", r#"the value is not a number, in "a""#);
     check(b"U\x01aG\x7f\xf8\0\0\0\0\0\0K\x01\x86\x86", of_a);
+    check(b"]", form);
+    check(b"](U\x01ae", of_a);
+    check(b"](K\x01K\x02e", form);
+    check(b"](U\x01a](K\x01K\x02K\x03ee", of_a);
+    check(b"](U\x01a](K\x01K\x02eNe", of_a);
+    check(b"](U\x01a](K\x01Nee", of_a);
+    check(b"]U\x01aa](K\x01eaU\x01ba", of_a);
+    check(b"](U\x01aU\x01xe", of_a);
+    check(b"](U\x01a](K\x01G\x7f\xf8\0\0\0\0\0\0ee", r#"the value is not a number, in "a""#);
+    // a list that contains itself
+    check(b"]q\x00(U\x01ah\x00e", of_a);
     // the list itself, in the list
     let (samples, refused) = whole(b"]q\x00(h\x00U\x01zK\x01K\x02\x86\x86e.").unwrap();
     assert_eq!((samples.len(), refused), (1, vec![format!("point 1: {form}")]));
@@ -233,12 +280,15 @@ fn other_pickles_are_refused_by_name() {
     check(b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93.", "STACK_GLOBAL");
     check(b"(S'true'\nios\nsystem\n.", "INST");
     check(b"}.", "EMPTY_DICT");
-    check(b"](](e.", "LIST within a list");
-    check(b"](ll.", "LIST within a list");
+    check(b"](](e.", "not a list of points");
+    check(b"](ll.", "LIST needs more");
     check(b"\xff.", "unknown opcode 0xff");
     check(b"\x80\x06].", "protocol 6 is not supported");
     check(b"K\x01.", "not a list of points");
-    check(b"(l(l.", "LIST within a list");
+    check(b"(l(l.", "not a list of points");
+    check(b"]].", "not a list of points");
+    check(b"((lt.", "not a list of points");
+    check(b"])K\x01a.", "APPEND needs more");
     check(b".", "not a list of points");
     check(b"", "ends before");
     check(b"]", "ends before");
@@ -290,7 +340,10 @@ fn bombs_take_bounded_memory() {
         [&b"]("[..], b"X\x30\x75\x00\x00", &path, b"K\x01K\x02\x86\x86q\x00", &repeated, b"e."].concat();
     assert!(run(&paths).contains("bytes of paths"));
     // lists that contain each other
-    assert!(run(&b"]q\x00]q\x01(h\x00h\x01e".repeat(1000)).contains("LIST within a list"));
+    assert!(run(&b"]q\x00]q\x01(h\x00h\x01e".repeat(1000)).contains("ends before"));
+    assert!(run(&vec![b']'; frame]).contains("objects on the stack"));
+    let lists = [&b"]"[..], &b"](]ea".repeat(frame / 5)].concat();
+    assert!(run(&lists).contains("262144 lists"));
 }
 
 /// A frame of seven bytes must not cost as much work as the largest memo, because a body has thousands of frames.
