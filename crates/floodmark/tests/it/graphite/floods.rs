@@ -325,14 +325,16 @@ fn lines_that_cannot_be_read() {
     );
 }
 
-/// Patterns, braces and expressions that stand for very much are answered or refused.
+/// Patterns, braces and expressions that stand for very much are answered or refused. With enough memory, those that select
+/// all metrics are answered in full.
 #[test]
 fn searches_that_select_too_much() {
     // a million metrics take a while to create
     let (count, memory_mib) =
         if std::env::var_os("FLOODMARK_LONG").is_some() { (1_000_000, 1024) } else { (100_000, 256) };
-    Flood::new(memory_mib).check(|server| {
-        let now_s = now_ms() / 1000;
+    let (dir, now_s) = (tempfile::tempdir().unwrap(), now_ms() / 1000);
+    let options = Flood::new(memory_mib).options.data_dir(dir.path());
+    Flood { options, memory_mib }.check(|server| {
         let stream = connect(server);
         let queued = || server.metric("floodmark_graphite_queued_points");
         let created = || server.metric("floodmark_graphite_created_points_total") as usize;
@@ -401,4 +403,25 @@ fn searches_that_select_too_much() {
             assert!([200, 400, 413, 422].contains(&status), "{status} of {expression:.99}");
         }
     });
+    // the memory of one query is a small part of it
+    let memory = format!("--memory={}MiB", 16 * memory_mib);
+    let options = Options::default().data_dir(dir.path()).allow("is more than");
+    let server = Server::start(options.arg(&memory).arg("--query-concurrency=1"));
+    let answer = |path: &str, params: &[(&str, &str)]| -> serde_json::Value {
+        let reply = server.send(&Request::form(path, params));
+        serde_json::from_str(&reply.expect(200, &[]).text()).unwrap()
+    };
+    let found = |path: &str| answer(path, &[("query", "x.*.*")]);
+    assert_eq!(found("/metrics/find").as_array().map(Vec::len), Some(count));
+    assert_eq!(found("/metrics/expand")["results"].as_array().map(Vec::len), Some(count));
+    let (from, until) = ((now_s - 120).to_string(), (now_s + 120).to_string());
+    let params = [
+        ("target", "countSeries(x.*.*)"),
+        ("from", from.as_str()),
+        ("until", until.as_str()),
+        ("format", "json"),
+    ];
+    let counted = answer("/render", &params);
+    let points = counted[0]["datapoints"].as_array().unwrap();
+    assert!(points.iter().any(|point| point[0].as_f64() == Some(count as f64)), "{counted}");
 }
