@@ -9,7 +9,12 @@
 //!    always have a request in progress,
 //! 2. connections between requests, if [`NEWEST`] has passed since the first answer,
 //! 3. other connections without an answer so far, if older than [`NEWEST`],
-//! 4. connections whose client has not read for a second.
+//! 4. connections between requests of known senders, if at least half of the visited connections are of known senders,
+//! 5. connections whose client has not read for a second.
+//!
+//! With protocols that create series apart from requests, a sender is *known* if points of existing series that it sent were
+//! stored within [`KNOWN_FOR`]. A flood of strangers is busy while their series wait, and would otherwise replace the known
+//! senders, which are idle in between. Half of the connections is left to others, so that nobody is locked out.
 //!
 //! Among candidates of one kind, the connection with the longest wait is closed. With very many connections, only
 //! [`COMPARED`] candidates are compared, from where the last search ended. Other connections that are being answered
@@ -38,6 +43,12 @@ pub(super) const NEWEST: Duration = Duration::from_millis(100);
 /// How long a new connection waits for a connection of a tenant above its share, before it replaces a connection of
 /// another tenant. Most answers take less time.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
+
+/// For how long a sender is known. Most send every ten seconds or every minute.
+const KNOWN_FOR: Duration = Duration::from_mins(2);
+
+/// The rank of idle connections of known senders.
+const KNOWN: u8 = 3;
 
 /// Maximum number of candidates compared before one is closed.
 const COMPARED: usize = 256;
@@ -93,6 +104,10 @@ struct Search {
     first: Option<(u8, Instant, u64)>,
     /// When the first of the candidates that are too young will be old enough.
     young_until: Option<Instant>,
+    /// Number of visited connections of known senders.
+    known: usize,
+    /// Number of other visited connections.
+    strangers: usize,
 }
 
 /// Place of an open connection. Dropping it makes room for another connection.
@@ -123,6 +138,8 @@ struct State {
     first_answered_at: Option<Instant>,
     /// True if the caller of a request was identified, or if the protocol has no callers.
     is_identified: bool,
+    /// When points of existing series that this connection sent were last stored.
+    stored_at: Option<Instant>,
     write_blocked_since: Option<Instant>,
     is_closed: bool,
     /// True if another connection may have this one's place.
@@ -170,6 +187,7 @@ impl Connections {
             since: now,
             first_answered_at: None,
             is_identified: false,
+            stored_at: None,
             write_blocked_since: None,
             is_closed: false,
             has_left: false,
@@ -228,6 +246,9 @@ impl Open {
                 continue;
             }
             search.found_any = true;
+            let is_known = state.is_known(now);
+            search.known += usize::from(is_known);
+            search.strangers += usize::from(!is_known);
             if let Some((rank, since)) = state.rank(now, link.bytes_per_second) {
                 let this = (rank, since, *number);
                 search.first = Some(search.first.map_or(this, |other| other.min(this)));
@@ -236,6 +257,8 @@ impl Open {
                 search.young_until = Some(search.young_until.map_or(until, |other| other.min(until)));
             }
         }
+        let may_replace_known = search.known >= search.strangers;
+        search.first = search.first.filter(|(rank, ..)| *rank != KNOWN || may_replace_known);
         search
     }
 }
@@ -316,6 +339,11 @@ impl Link {
         self.state.lock().is_identified = true;
     }
 
+    /// Records that points of existing series that this connection sent were stored.
+    pub(super) fn stored(&self) {
+        self.state.lock().stored_at = Some(Instant::now());
+    }
+
     pub(super) async fn closed(&self) {
         self.closed.notified().await;
     }
@@ -336,6 +364,10 @@ impl State {
         };
         let until = from + NEWEST;
         (!self.is_closed && self.write_blocked_since.is_none() && now < until).then_some(until)
+    }
+
+    fn is_known(&self, now: Instant) -> bool {
+        self.stored_at.is_some_and(|at| now.saturating_duration_since(at) < KNOWN_FOR)
     }
 
     /// True if [`NEWEST`] has passed since the first answer.
@@ -365,13 +397,16 @@ impl State {
             return Some((0, since));
         }
         if let Some(since) = self.write_blocked_since {
-            return (now.saturating_duration_since(since) >= PATIENCE).then_some((3, since));
+            return (now.saturating_duration_since(since) >= PATIENCE).then_some((KNOWN + 1, since));
         }
         match self.stage {
             Stage::Answering | Stage::Receiving { waits: false, .. } => None,
             Stage::Receiving { bytes, .. } if waited >= PATIENCE && is_due(bytes) => Some((0, since)),
             Stage::Idle if is_first && waited >= PATIENCE => Some((0, since)),
-            Stage::Idle if !is_first => self.has_had_its_time(now).then_some((1, since)),
+            Stage::Idle if !is_first => {
+                let rank = if self.is_known(now) { KNOWN } else { 1 };
+                self.has_had_its_time(now).then_some((rank, since))
+            }
             Stage::Idle | Stage::Receiving { .. } => (is_first && waited >= NEWEST).then_some((2, since)),
         }
     }
@@ -545,6 +580,46 @@ mod tests {
             Full::Busy,
             "each keeps its last connection"
         );
+    }
+
+    #[test]
+    fn known_senders_are_kept_while_strangers_have_most_connections() {
+        let connections = connections(4);
+        let is_closed = |place: &Place| place.link.state.lock().is_closed;
+        let enter = || connections.enter(AboveShare, Instant::now()).unwrap();
+        let known = enter();
+        drop(known.share().begin(false));
+        known.share().stored();
+        let strangers = [enter(), enter(), enter()];
+        let mut busy: Vec<_> = strangers.iter().map(|place| place.share().begin(false)).collect();
+        let soon = Instant::now() + NEWEST * 2;
+        for victims in [AboveShare, WithSeveral] {
+            assert_eq!(connections.enter(victims, soon).unwrap_err(), Full::Busy, "{victims:?}");
+        }
+        drop(busy.pop());
+        let soon = Instant::now() + NEWEST * 2;
+        let _next = connections.enter(AboveShare, soon).expect("the idle stranger makes room");
+        assert!(is_closed(&strangers[2]) && !is_closed(&known), "the known sender has been idle for longer");
+        let later = Instant::now() + KNOWN_FOR;
+        let next = connections.enter(AboveShare, later).expect("a connection that never sent anything");
+        let _busy = next.share().begin(false);
+        let _last = connections.enter(AboveShare, later).expect("the sender is not known any more");
+        assert!(is_closed(&known));
+    }
+
+    #[test]
+    fn known_senders_replace_each_other() {
+        let connections = connections(2);
+        let enter = |at| {
+            let place = connections.enter(AboveShare, at).unwrap();
+            drop(place.share().begin(false));
+            place.share().stored();
+            place
+        };
+        let (first, second) = (enter(Instant::now()), enter(Instant::now()));
+        let _third = enter(Instant::now() + NEWEST * 2);
+        let is_closed = |place: &Place| place.link.state.lock().is_closed;
+        assert!(is_closed(&first) && !is_closed(&second));
     }
 
     /// On a connection of HTTP/2, a request may always be in progress.

@@ -129,6 +129,9 @@ impl Connection {
                 () = sleep(QUEUED_POLL), if busy.is_some() && !self.writer.has_bodies() && self.buffer.since().is_none() => {}
                 () = stopped(&mut stopping) => break,
             }
+            if self.writer.take_has_stored() {
+                link.stored();
+            }
             // an unfinished message does not keep the connection from making room for another one
             if self.is_idle() && !self.tickets.any_queued(OWN_TICKETS) {
                 busy = None;

@@ -58,6 +58,8 @@ pub(super) struct Writer {
     pub(super) source: Source,
     /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
+    /// True if points of known series were stored since [`Self::take_has_stored`].
+    has_stored: bool,
     /// Limits the waits for queued points, for all tenants of the sender together: the points of many may be queued and not storable.
     catch_up: Allowance,
     /// Limits the waits for what other requests of a tenant hold, for all tenants of the sender together.
@@ -84,7 +86,8 @@ impl Writer {
     pub(super) fn new(intake: &Arc<Intake>, source: Source) -> Self {
         let intake = Arc::clone(intake);
         let (catch_up, own_wait) = (Creation::catch_up_allowance(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
-        Self { intake, source, bodies: VecDeque::new(), catch_up, own_wait, lanes: Lanes::default() }
+        let (bodies, lanes) = (VecDeque::new(), Lanes::default());
+        Self { intake, source, bodies, has_stored: false, catch_up, own_wait, lanes }
     }
 
     /// True if everything that was written is durable.
@@ -95,6 +98,11 @@ impl Writer {
     /// True if [`Self::oldest_settled`] may be called.
     pub(super) fn has_bodies(&self) -> bool {
         !self.bodies.is_empty()
+    }
+
+    /// True if points of known series were stored since the last call.
+    pub(super) const fn take_has_stored(&mut self) -> bool {
+        std::mem::replace(&mut self.has_stored, false)
     }
 
     /// Waits until the oldest body is stored or refused. The result must be passed to [`Self::finish`]. There must be a
@@ -108,7 +116,10 @@ impl Writer {
     pub(super) async fn finish(&mut self, settled: Settled) {
         let Some(Sending { source, body, mut attempts, .. }) = self.bodies.pop_front() else { return };
         let late = match settled {
-            Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
+            Ok(outcome) => {
+                self.has_stored |= outcome.samples > 0;
+                self.intake.stored(&source, &body, outcome).await
+            }
             Err(refusal) => self.intake.retry(&source, &body, &mut attempts, refusal).await,
         };
         if late > Late::None {
