@@ -7,12 +7,14 @@
 //!   /proc/net/dev ─ network┤        └─▶ saturation: which resource was used up first, by which rule
 //!   /proc/stat ─ machine ──┤
 //!   its /metrics ─ scrape ─┘ (in the background: a hanging target delays nothing)
+//!   its files ─ directory: only before and after the load
 //! ```
 //!
 //! A run calls [`Observation::begin`], then [`Observation::second`] for each point of the timeline, then
 //! [`Observation::end`]. After a restart, it calls [`Observation::target_is`].
 
 mod cgroup;
+mod directory;
 mod disk;
 mod machine;
 mod metrics;
@@ -28,6 +30,7 @@ use crate::http::Access;
 use crate::result::{Event, EventKind, RunResult, SeriesKind, Timeline};
 use anyhow::{Context, Result};
 use cgroup::Cgroup;
+use directory::Directory;
 use disk::Disk;
 use machine::Machine;
 use network::Network;
@@ -49,7 +52,7 @@ pub struct ObserveOptions {
     pub metrics_url: Option<String>,
     pub headers: Vec<(String, String)>,
     pub access: Access,
-    /// Data directory of the target. The disk that stores it is observed.
+    /// Data directory of the target. The disk that stores it is observed, and its files are counted.
     pub data_dir: Option<std::path::PathBuf>,
 }
 
@@ -62,6 +65,7 @@ pub struct Observation {
     /// True if the user has named the control group, so that all its processes count as the target.
     cgroup_named: bool,
     disk: Option<Disk>,
+    directory: Option<Directory>,
     network: Network,
     machine: Machine,
     scrape: Option<Scrape>,
@@ -110,6 +114,10 @@ impl Observation {
             }
             None => None,
         };
+        let directory = match &options.data_dir {
+            Some(dir) => Directory::begin(dir).await,
+            None => None,
+        };
         let scrape = match &options.metrics_url {
             Some(url) => Some(Scrape::start(url, &options.headers, &options.access).await?),
             None => None,
@@ -123,6 +131,7 @@ impl Observation {
             cgroup,
             cgroup_named: options.cgroup.is_some(),
             disk,
+            directory,
             machine: Machine::new(),
             scrape,
             saturation: SaturationDetector::default(),
@@ -222,6 +231,12 @@ impl Observation {
         if let Some(disk) = &self.disk {
             disk.end(observed);
         }
+        if let Some(directory) = &self.directory
+            && let Some(growth) = directory.growth().await
+        {
+            observed.insert("data_files".to_owned(), growth.files as f64);
+            observed.insert("data_bytes".to_owned(), growth.bytes as f64);
+        }
         compare_with_load(result);
     }
 }
@@ -232,7 +247,19 @@ pub(crate) fn compare_with_load(result: &mut RunResult) {
     let observed = &mut result.observed;
     let used = |name: &str| observed.get(name).copied().filter(|used| *used > 0.0);
     let (cores, rss) = (used("cpu_cores_mean"), used("rss_peak_bytes"));
+    let (files, bytes) = (used("data_files"), used("data_bytes"));
     let (samples_per_s, series) = (result.totals.samples_per_s, result.totals.series_active as f64);
+    let (samples, distinct) =
+        (result.totals.samples_acknowledged as f64, result.totals.series_distinct as f64);
+    for (name, used, load) in [
+        ("disk_bytes_per_sample", bytes, samples),
+        ("disk_bytes_per_series", bytes, distinct),
+        ("files_per_series", files, distinct),
+    ] {
+        if let Some(used) = used.filter(|_| load > 0.0) {
+            observed.insert(name.to_owned(), used / load);
+        }
+    }
     if let Some(cores) = cores {
         observed.insert("samples_per_s_per_core".to_owned(), samples_per_s / cores);
     }

@@ -199,6 +199,7 @@ async fn a_second_of_this_process() {
         ..ObserveOptions::default()
     };
     let mut observation = Observation::begin(&options).await.unwrap();
+    std::fs::write(folder.path().join("file"), "x".repeat(100_000)).unwrap();
     let mut timeline = Timeline::default();
     let mut looks = 0;
     // the scrape runs in the background, so wait until its figures appear
@@ -215,8 +216,9 @@ async fn a_second_of_this_process() {
     }
     let mut result = RunResult::default();
     result.totals.samples_per_s = 1000.0;
-    result.totals.series_active = 10;
+    (result.totals.series_active, result.totals.series_distinct) = (10, 20);
     observation.end(&mut result).await;
+    assert_eq!(result.figure("files_per_series"), Some(0.05));
     assert_eq!(result.versions["target"], "Floodmark");
     assert_eq!((result.totals.restarts, result.events.len()), (0, 0));
     for name in ["rss_peak_bytes", "cpu_s", "bytes_per_series", "samples_per_s_per_gib", "target_memory_peak"]

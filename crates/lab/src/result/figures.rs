@@ -69,7 +69,7 @@ fn p99_s(quantiles: &Quantiles) -> Option<f64> {
     measured(quantiles).map(|q| q.p99_s)
 }
 
-pub const FIGURES: [Figure; 42] = [
+pub const FIGURES: [Figure; 45] = [
     own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
     own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
         Some(r.totals.samples_acknowledged as f64)
@@ -117,6 +117,9 @@ pub const FIGURES: [Figure; 42] = [
     observed("written_bytes", "written to storage by the target", "bytes", Lower),
     observed("disk_util_peak", "disk busy, in the busiest second", "part", Lower),
     observed("disk_await_peak", "disk wait, mean in the slowest second", "s", Lower),
+    observed("disk_bytes_per_sample", "disk space a sample", "bytes", Lower),
+    observed("disk_bytes_per_series", "disk space a series", "bytes", Lower),
+    observed("files_per_series", "files a series", "", Lower),
     observed("own_series_peak", "series as the target counts them, maximum", "", Neither),
     observed("oom_kills", "kills for lack of memory", "", Lower),
     own("samples_offered", "samples on the schedule", "", Neither, |r| Some(r.totals.samples_offered as f64)),
@@ -173,7 +176,11 @@ fn bytes(value: f64) -> String {
 /// Whole numbers below a billion are written in full, in groups of three digits. Others are shortened.
 fn count(value: f64) -> String {
     if value.fract() != 0.0 || value.abs() >= 1e9 {
-        return if value.abs() >= 1e4 { short(value) } else { trim(value, 2) };
+        return match value.abs() {
+            1e4.. => short(value),
+            a if a < 0.01 => format!("{value:.1e}"),
+            _ => trim(value, 2),
+        };
     }
     let digits = format!("{:.0}", value.abs());
     let mut out = String::from(if value < 0.0 { "-" } else { "" });
@@ -215,6 +222,8 @@ mod tests {
         check(0.0, "", "0");
         check(1.25, "cores", "1.25 cores");
         check(3e12, "", "3000G");
+        check(0.125, "", "0.12");
+        check(0.000_21, "", "2.1e-4");
     }
 
     #[test]

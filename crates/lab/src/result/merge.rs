@@ -214,6 +214,7 @@ mod tests {
                 ..RunResult::default()
             };
             (part.totals.samples_acknowledged, part.totals.series_active) = (1_000, 50);
+            part.totals.series_distinct = 60;
             part.totals.samples_per_s = 100.0;
             part.totals.by_reason = [("503".to_owned(), 2), (format!("40{n}"), 1)].into();
             part.totals.said = [("503".to_owned(), format!("first of part {n}"))].into();
@@ -223,7 +224,13 @@ mod tests {
             crate::observe::compare_with_load(&mut part);
             part
         };
-        let watching = part(2, &[("cpu_cores_mean", 2.0), ("rss_peak_bytes", 1000.0)], Some(7.0));
+        let observed = [
+            ("cpu_cores_mean", 2.0),
+            ("rss_peak_bytes", 1000.0),
+            ("data_bytes", 6000.0),
+            ("data_files", 12.0),
+        ];
+        let watching = part(2, &observed, Some(7.0));
         assert_eq!(watching.figure("samples_per_s_per_core"), Some(50.0));
         for one in [part(1, &[], None), part(1, &[("cpu_cores_mean", 2.0)], Some(9.0))] {
             let whole = merge(&[one, watching.clone()]).unwrap();
@@ -233,6 +240,9 @@ mod tests {
             assert_eq!(whole.totals.said["503"], "first of part 1");
             assert_eq!(whole.figure("samples_per_s_per_core"), Some(100.0));
             assert_eq!(whole.figure("bytes_per_series"), Some(10.0));
+            assert_eq!(whole.figure("disk_bytes_per_sample"), Some(3.0));
+            assert_eq!(whole.figure("disk_bytes_per_series"), Some(50.0));
+            assert_eq!(whole.figure("files_per_series"), Some(0.1));
             assert_eq!(whole.saturated.unwrap().at_s, 7.0, "not the earliest saturation of all parts");
             assert!(whole.versions.contains_key("target"));
         }

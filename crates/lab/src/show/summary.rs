@@ -6,7 +6,7 @@ use crate::show::steps;
 use crate::show::text::{Row, examples, render, verify_rows};
 
 /// Figures that the summary shows. The HTML report shows all.
-const SHOWN: [&str; 25] = [
+const SHOWN: [&str; 28] = [
     "samples_per_s",
     "samples_acknowledged",
     "series_active",
@@ -32,6 +32,9 @@ const SHOWN: [&str; 25] = [
     "samples_per_s_per_core",
     "bytes_per_series",
     "disk_util_peak",
+    "disk_bytes_per_sample",
+    "disk_bytes_per_series",
+    "files_per_series",
 ];
 
 /// Formats the result as a table if `table` is true, otherwise as plain lines. The verdict comes last.

@@ -187,6 +187,7 @@ fn about(figure: &AccountFigure) -> String {
 /// Converts bytes or seconds to the unit in which a figure was published, such as GiB or ms.
 fn in_unit(value: f64, unit: &str) -> f64 {
     match unit {
+        "MB" => value / 1e6,
         "KiB" => value / 1024.0,
         "MiB" => value / f64::from(1 << 20),
         "GiB" => value / f64::from(1 << 30),
