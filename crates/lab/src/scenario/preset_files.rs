@@ -10,7 +10,7 @@ pub fn preset(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Scenario;
+    use crate::scenario::{Rules, Scenario};
 
     #[test]
     fn presets_are_valid() {
@@ -20,5 +20,15 @@ mod tests {
             assert!(name.starts_with(&scenario.name), "{name}");
         }
         assert_eq!(preset("nonsense"), None);
+    }
+
+    #[test]
+    fn the_stressers_differ_only_in_what_their_comments_say() {
+        let rules = |name: &str| Scenario::parse(preset(name).unwrap()).unwrap().verdict;
+        let one = rules("stresser");
+        assert_eq!(one.disk_util, Some(0.2));
+        assert_eq!(rules("stresser-20x"), one);
+        let hundred = rules("stresser-100x");
+        assert_eq!(Rules { p99: one.p99, owed: one.owed, ..hundred }, one);
     }
 }
