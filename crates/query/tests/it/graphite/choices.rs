@@ -38,9 +38,12 @@ pub(super) const CHOICES: &[Choice] = &[
     ),
     choice(
         &["randomWalk", "randomWalkFunction"],
-        "The same request has the same answer. In graphite-web, each answer is different.",
+        "The same request has the same answer, so that functions which evaluate it twice see the same values. In graphite-web, each answer is different.",
     ),
-    choice(&["verticalLine"], "Without a label, the name is `verticalLine`. graphite-web has no name then."),
+    choice(
+        &["verticalLine"],
+        "Without a label, the name is `verticalLine`, because all series have names. graphite-web has no name then.",
+    ),
     choice(
         &["linearRegression", "timeSlice"],
         "Times may be numbers without quotes, and times of day are in the time zone of the request. In graphite-web, they are texts, in the time zone of the server.",
@@ -119,14 +122,17 @@ pub(super) const CHOICES: &[Choice] = &[
         &["aliasQuery", "aliasSub"],
         "Regular expressions have no look-around and no references to groups, so that no expression takes exponential time. They have at most 4,096 bytes.",
     ),
-    choice(&["timeStack"], "At most 1,000 shifts are allowed. graphite-web has no limit."),
+    choice(
+        &["timeStack"],
+        "At most 1,000 shifts are allowed, because each evaluates the argument again. graphite-web has no limit.",
+    ),
     choice(
         &["exclude", "grep"],
         "Regular expressions have no look-around and no references to groups, so that no expression takes exponential time. They have at most 4,096 bytes.",
     ),
     choice(
         &["legendValue"],
-        "A whole number is written as `5.0` even if a function such as `changed` made it. graphite-web writes `5` then.",
+        "A whole number is written as `5.0` even if a function such as `changed` made it, because all values are floating-point numbers. graphite-web writes `5` then.",
     ),
 ];
 
