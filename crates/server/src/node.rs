@@ -17,6 +17,7 @@ use crate::self_monitoring;
 use crate::settings::{Overrides, Settings};
 use crate::streams::loader::Loader;
 use crate::streams::{self, Streams};
+use crate::telemetry::accounts::SeenPeaks;
 use crate::telemetry::register_gauges;
 use crate::threads::{prefer_short_slices, run_or_abort};
 use crate::tls::Tls;
@@ -56,6 +57,7 @@ struct Inner {
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
+    seen_peaks: SeenPeaks,
     _data_dir: DataDir,
 }
 
@@ -169,6 +171,7 @@ impl Node {
             helpers: Mutex::default(),
             owners: Mutex::default(),
             registry: assembly.registry,
+            seen_peaks: SeenPeaks::default(),
             _data_dir: assembly.data_dir,
         }));
         register_gauges(&node);
@@ -291,6 +294,10 @@ impl Node {
 
     pub fn registry(&self) -> &Registry {
         &self.0.registry
+    }
+
+    pub(crate) fn seen_peaks(&self) -> &SeenPeaks {
+        &self.0.seen_peaks
     }
 
     pub(crate) fn writes(&self) -> &Arc<write_path::Context> {

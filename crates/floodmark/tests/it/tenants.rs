@@ -201,6 +201,23 @@ const COUNTED: [&str; 16] = [
     "tenant_tables",
 ];
 
+/// Limits of the node whose use is not counted.
+const UNCOUNTED: [&str; 3] = ["connections", "tenant_burst", "tenants_per_minute"];
+
+fn check_rows_of_node(rows: &std::collections::BTreeMap<String, Value>) {
+    assert!(UNCOUNTED.iter().all(|name| rows.contains_key(*name)), "{rows:?}");
+    for (name, row) in rows {
+        let is_counted = !UNCOUNTED.contains(&name.as_str());
+        assert_eq!((row["used"].is_u64(), row["peak"].is_u64()), (is_counted, is_counted), "{row}");
+        assert!(row["peak"].as_u64() >= row["used"].as_u64(), "{row}");
+        let origin = row["origin"].as_str().unwrap_or_default();
+        assert!(["default", "derived", "fixed", "flag"].contains(&origin), "{row}");
+        assert_eq!(row["from"].is_string(), ["derived", "flag"].contains(&origin), "{row}");
+        // the number of deletes is a constant
+        assert_eq!(row["bounds"].is_string(), name != "deletes", "{row}");
+    }
+}
+
 #[test]
 fn every_limit_is_explained_with_its_use() {
     let server = Server::start(Options::default().arg("--inflight-bytes").arg("8MiB"));
@@ -219,6 +236,7 @@ fn every_limit_is_explained_with_its_use() {
     let json: Value = serde_json::from_str(&limits(&["--tenant", "a", "--json"])).expect("JSON");
     let (node, own) = (rows(&json["node"]), rows(&json["limits"]));
     assert!(node["memory of head"]["used"].as_u64() > Some(0), "{node:?}");
+    check_rows_of_node(&node);
     assert!(
         node.values().all(|row| row["reason"].as_str().is_some_and(|reason| !reason.is_empty())),
         "{node:?}"

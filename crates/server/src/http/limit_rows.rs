@@ -1,10 +1,12 @@
 //! Lists limits with their value, origin, reason and current use.
 
-use super::App;
 use super::json::Json;
+use super::{App, QUERIES_WAITING};
+use crate::limits::budget::{AUTH_BYTES_MAX, EXPORTS_MAX, EXPORTS_MIN};
 use crate::limits::gate::Gate;
 use crate::limits::tenant_usage::{Mean, Peak, Peaks};
-use crate::settings::{EffectiveSetting, SETTINGS, Setting, Takes, TenantLimits, Tenants};
+use crate::listen::PendingHandshakes;
+use crate::settings::{EffectiveSetting, Origin, SETTINGS, Setting, Settings, Takes, TenantLimits, Tenants};
 use crate::telemetry::accounts;
 use admission::gate;
 use admission::watermarks::{FAIR, REFUSE_ABOVE_SHARE};
@@ -246,50 +248,137 @@ fn shares(app: &App, tenant: &TenantId) -> Vec<Row> {
 /// share.
 pub(super) fn of_node(app: &App) -> Vec<Row> {
     let settings = app.node.settings();
+    let memory = from_memory(settings);
     let accounts = accounts::all(&app.node).into_iter().map(|(name, use_of)| Row {
         name: format!("memory of {name}"),
         value: use_of.limit_bytes.to_string(),
         limit: Limit::At(use_of.limit_bytes),
-        origin: ("derived", Some(format!("from memory: {}", settings.budget.reason))),
-        bounds: None,
+        origin: ("derived", Some(memory.clone())),
+        bounds: bounds_of_account(name),
         reason: reason_of(name).to_owned(),
         used: Some(use_of.used_bytes),
-        peak: use_of.peak_bytes,
+        peak: Some(use_of.peak_bytes.max(use_of.used_bytes)),
     });
-    let (known, creating) = app.node.writes().gates.both();
-    let (running, running_peak) = app.queries.running_and_peak();
-    let tenants = &app.node.writes().tenants;
-    let gates = [
-        ("inflight_requests", known.limit(), known.inside(), Some(known.peak())),
-        ("creating_requests", creating.limit(), creating.inside(), Some(creating.peak())),
-        ("query_concurrency", settings.query_concurrency, running, Some(running_peak)),
-        ("waiting and running queries", app.waiting.limit(), app.waiting.inside(), Some(app.waiting.peak())),
-        ("exports", app.exporting.limit(), app.exporting.inside(), Some(app.exporting.peak())),
-        ("deletes", app.deleting.limit(), app.deleting.inside(), Some(app.deleting.peak())),
-        (HANDSHAKES, app.handshakes.limit(), app.handshakes.count(), Some(app.handshakes.peak())),
-        ("tenants", settings.tenants_max, tenants.all().len(), Some(tenants.peak() as usize)),
-    ];
-    let grpc = settings.tls.as_ref().and(settings.otlp_grpc.address).map(|_| {
-        let handshakes = &app.grpc_handshakes;
-        (GRPC_HANDSHAKES, handshakes.limit(), handshakes.count(), Some(handshakes.peak()))
-    });
-    let gates = gates.into_iter().chain(grpc).map(|(name, limit, used, peak)| {
-        let declared = setting(name);
+    accounts.chain(gates(app)).chain(uncounted(settings)).collect()
+}
+
+/// Says how the accounts follow from the setting `memory`, and where its value comes from.
+fn from_memory(settings: &Settings) -> String {
+    let origin = &listed(settings, "memory").origin;
+    match (origin, origin.detail()) {
+        (Origin::Derived(how), _) => format!("from memory: {how}"),
+        (_, Some(detail)) => format!("from memory, which is set ({}: {detail})", origin.kind()),
+        (_, None) => "from memory".to_owned(),
+    }
+}
+
+/// The accounts have percentages of `memory`, so its bounds are theirs, too.
+fn bounds_of_account(name: &str) -> Option<String> {
+    let of_memory = setting("memory").and_then(Setting::bounds_text)?;
+    Some(match name {
+        "auth" => format!("memory: {of_memory}; this account: at most {}", units::bytes_text(AUTH_BYTES_MAX)),
+        _ => format!("memory: {of_memory}"),
+    })
+}
+
+/// A limit on things that are counted, with their number.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    limit: usize,
+    used: usize,
+    peak: usize,
+}
+
+impl Counts {
+    fn of(gate: &Gate) -> Self {
+        Self { limit: gate.limit(), used: gate.inside(), peak: gate.peak() }
+    }
+
+    fn of_handshakes(handshakes: &PendingHandshakes) -> Self {
+        Self { limit: handshakes.limit(), used: handshakes.count(), peak: handshakes.peak() }
+    }
+
+    fn row(self, name: &str, origin: (&'static str, Option<String>), bounds: Option<String>) -> Row {
+        let Self { limit, used, peak } = self;
         Row {
             name: name.to_owned(),
             value: limit.to_string(),
             limit: Limit::At(limit as u64),
-            origin: ("in effect", None),
-            bounds: declared.and_then(|declared| declared.bounds_text()),
-            reason: declared.map_or_else(
-                || reason_of(name).to_owned(),
-                |declared| sentences(declared.about, declared.why),
-            ),
+            origin,
+            bounds,
+            reason: reason_of(name).to_owned(),
             used: Some(used as u64),
-            peak: peak.map(|peak| peak as u64),
+            peak: Some(peak.max(used) as u64),
         }
-    });
-    accounts.chain(gates).collect()
+    }
+
+    /// For a limit that is a setting of the same name.
+    fn row_of_setting(self, settings: &Settings, key: &str) -> Row {
+        let Row { origin, bounds, reason, .. } = row_of_setting(settings, key);
+        Row { reason, ..self.row(key, origin, bounds) }
+    }
+}
+
+fn gates(app: &App) -> Vec<Row> {
+    let settings = app.node.settings();
+    let (known, creating) = app.node.writes().gates.both();
+    let (running, running_peak) = app.queries.running_and_peak();
+    let tenants = &app.node.writes().tenants;
+    let running = Counts { limit: settings.query_concurrency, used: running, peak: running_peak };
+    let tenants =
+        Counts { limit: settings.tenants_max, used: tenants.all().len(), peak: tenants.peak() as usize };
+    let derived = |from: String| ("derived", Some(from));
+    let waiting_from = format!("{QUERIES_WAITING} × query_concurrency");
+    let times = |bound: u64| bound.saturating_mul(QUERIES_WAITING as u64);
+    let concurrency = setting("query_concurrency").and_then(|declared| declared.bounds);
+    let waiting_bounds = concurrency.map(|(least, most)| format!("{} to {}", times(least), times(most)));
+    let exports_from = "an eighth of the account query, divided by the memory of one query, which depends on query_concurrency";
+    let exports_bounds = format!("{EXPORTS_MIN} to {EXPORTS_MAX}");
+    let quarter = |of: &str, count: usize| derived(format!("a quarter of {of} ({count})"));
+    let handshakes = Counts::of_handshakes(&app.handshakes);
+    let (at_least_one, connections) = (Some("at least 1".to_owned()), settings.connections_max);
+    let mut rows = vec![
+        Counts::of(known).row_of_setting(settings, "inflight_requests"),
+        Counts::of(creating).row_of_setting(settings, "creating_requests"),
+        running.row_of_setting(settings, "query_concurrency"),
+        Counts::of(&app.waiting).row("waiting and running queries", derived(waiting_from), waiting_bounds),
+        Counts::of(&app.exporting).row("exports", derived(exports_from.to_owned()), Some(exports_bounds)),
+        Counts::of(&app.deleting).row("deletes", ("fixed", None), None),
+        handshakes.row(HANDSHAKES, quarter("connections", connections), at_least_one.clone()),
+        tenants.row_of_setting(settings, "tenants"),
+    ];
+    if settings.tls.is_some() && settings.otlp_grpc.address.is_some() {
+        let origin = quarter("the connections of gRPC", settings.otlp_grpc.connections_max);
+        rows.push(Counts::of_handshakes(&app.grpc_handshakes).row(GRPC_HANDSHAKES, origin, at_least_one));
+    }
+    rows
+}
+
+/// Limits of the node whose use is not counted here.
+fn uncounted(settings: &Settings) -> impl Iterator<Item = Row> {
+    ["connections", "tenant_burst", "tenants_per_minute"]
+        .into_iter()
+        .map(move |key| row_of_setting(settings, key))
+}
+
+/// The value in effect of a setting of the node.
+fn listed<'a>(settings: &'a Settings, key: &str) -> &'a EffectiveSetting {
+    settings.listing.iter().find(|row| row.key == key).expect("BUG: a setting of the node is not listed")
+}
+
+fn row_of_setting(settings: &Settings, key: &str) -> Row {
+    let EffectiveSetting { value, origin, .. } = listed(settings, key);
+    let declared = setting(key).expect("BUG: a setting in effect is not declared");
+    Row {
+        name: key.to_owned(),
+        value: value.to_string(),
+        limit: Limit::of(declared, value),
+        origin: (origin.kind(), origin.detail()),
+        bounds: declared.bounds_text(),
+        reason: sentences(declared.about, declared.why),
+        used: None,
+        peak: None,
+    }
 }
 
 fn sentences(about: &str, why: &str) -> String {

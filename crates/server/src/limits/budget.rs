@@ -27,10 +27,11 @@ pub(crate) const fn connection_bytes(is_encrypted: bool) -> usize {
 }
 
 /// Limit on the account `auth`. It is enough for about ten thousand verified tokens.
-const AUTH_BYTES_MAX: u64 = 32 << 20;
+pub(crate) const AUTH_BYTES_MAX: u64 = 32 << 20;
 
-const EXPORTS_MIN: u64 = 2;
-const EXPORTS_MAX: u64 = 4;
+/// Bounds of [`Budget::exports_max`].
+pub(crate) const EXPORTS_MIN: u64 = 2;
+pub(crate) const EXPORTS_MAX: u64 = 4;
 
 /// Division of the process' memory. Percentages are of what remains after [`PROCESS_BYTES`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub struct Setting {
     /// True if the setting may be given for single tenants or classes, in `[tenant.NAME]` or `[class.NAME]`.
     pub is_per_tenant: bool,
     pub(super) is_secret: bool,
-    pub(super) bounds: Option<(u64, u64)>,
+    pub(crate) bounds: Option<(u64, u64)>,
     /// The word for having no value, if the setting is optional.
     pub(super) none: Option<&'static str>,
 }

@@ -3,23 +3,29 @@
 //! The limits add up to the whole budget. `other` is the memory that the process uses outside the accounts,
 //! as counted by the kernel.
 
+use crate::limits::tenant_usage::Peak;
 use crate::machine::private_bytes;
 use crate::node::Node;
 use head::Partition;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::Account;
 
 type Read = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Peaks of the parts of the budget whose memory no single account counts. Each is the highest use that was ever read: for
+/// metrics, or for the list of limits.
+#[derive(Debug, Default)]
+pub(crate) struct SeenPeaks {
+    query: Arc<Peak>,
+    auth: Arc<Peak>,
+    other: Arc<Peak>,
+}
 
 struct Part {
     name: &'static str,
     limit_bytes: u64,
     used: Read,
     peak: Read,
-    /// True for an account, which measures its own peak. Otherwise, the peak is the highest value that was
-    /// ever read.
-    is_account: bool,
 }
 
 impl Part {
@@ -30,19 +36,17 @@ impl Part {
             limit_bytes: account.limit_bytes(),
             used: Arc::new(move || used.used_bytes()),
             peak: Arc::new(move || peak.peak_bytes()),
-            is_account: true,
         }
     }
 
-    /// For a part of the budget that has no account. Its peak is the highest value that was ever read.
-    fn seen(name: &'static str, limit_bytes: u64, used: Read) -> Self {
-        let most = AtomicU64::new(0);
-        let read = Arc::clone(&used);
+    /// For a part of the budget that has no account. `seen` is its peak.
+    fn seen(name: &'static str, limit_bytes: u64, used: Read, seen: &Arc<Peak>) -> Self {
+        let (read, seen) = (Arc::clone(&used), Arc::clone(seen));
         let peak = Arc::new(move || {
-            let now = read();
-            most.fetch_max(now, Ordering::Relaxed).max(now)
+            seen.note(read());
+            seen.get()
         });
-        Self { name, limit_bytes, used, peak, is_account: false }
+        Self { name, limit_bytes, used, peak }
     }
 }
 
@@ -50,12 +54,12 @@ impl Part {
 pub(crate) struct Use {
     pub(crate) limit_bytes: u64,
     pub(crate) used_bytes: u64,
-    pub(crate) peak_bytes: Option<u64>,
+    pub(crate) peak_bytes: u64,
 }
 
 pub(crate) fn all(node: &Node) -> Vec<(&'static str, Use)> {
     let use_of = |part: Part| {
-        let (used_bytes, peak_bytes) = ((part.used)(), part.is_account.then(|| (part.peak)()));
+        let (used_bytes, peak_bytes) = ((part.used)(), (part.peak)());
         (part.name, Use { limit_bytes: part.limit_bytes, used_bytes, peak_bytes })
     };
     with_other(node).into_iter().map(use_of).collect()
@@ -64,7 +68,7 @@ pub(crate) fn all(node: &Node) -> Vec<(&'static str, Use)> {
 pub(super) fn register(node: &Node) {
     register_head_parts(node);
     let r = node.registry();
-    for Part { name, limit_bytes, used, peak, .. } in with_other(node) {
+    for Part { name, limit_bytes, used, peak } in with_other(node) {
         let labels = [("account", name)];
         let gauge = |name, help, read: Read| r.gauge_fn(name, help, &labels, move || read() as f64);
         gauge(
@@ -122,12 +126,12 @@ fn with_other(node: &Node) -> Vec<Part> {
     let mut all = parts(node);
     let used: Vec<_> = all.iter().map(|part| Arc::clone(&part.used)).collect();
     let other = move || private_bytes().saturating_sub(used.iter().map(|used| used()).sum());
-    all.push(Part::seen("other", node.budget().other_bytes, Arc::new(other)));
+    all.push(Part::seen("other", node.budget().other_bytes, Arc::new(other), &node.seen_peaks().other));
     all
 }
 
 fn parts(node: &Node) -> Vec<Part> {
-    let (budget, reads, writes) = (node.budget(), node.reads(), node.writes());
+    let (budget, reads, writes, seen) = (node.budget(), node.reads(), node.writes(), node.seen_peaks());
     let (heads, peak) = (Arc::clone(&writes.heads), Arc::clone(&writes.heads));
     let held = Arc::clone(reads);
     let query = move || held.answers.used_bytes() + held.lake.cache.stats().held_bytes;
@@ -140,13 +144,12 @@ fn parts(node: &Node) -> Vec<Part> {
             limit_bytes: budget.head_bytes,
             used: Arc::new(move || heads.bytes()),
             peak: Arc::new(move || peak.peak_bytes()),
-            is_account: true,
         },
         Part::of(&writes.inflight),
-        Part::seen("query", budget.query_bytes, Arc::new(query)),
+        Part::seen("query", budget.query_bytes, Arc::new(query), &seen.query),
         Part::of(&writes.lake.flush),
         Part::of(&writes.decoders),
-        Part::seen("auth", budget.auth_bytes, auth),
+        Part::seen("auth", budget.auth_bytes, auth, &seen.auth),
     ];
     all.into_iter().chain(grpc).collect()
 }
@@ -169,6 +172,23 @@ mod tests {
         let (used, resident) = (sum("floodmark_budget_used_bytes"), private_bytes() as f64);
         assert!(used > 0.0 && used < resident * 2.0, "{used} bytes of {resident}");
         assert!(sum("floodmark_budget_peak_bytes") >= used / 2.0);
+        node.stop();
+    }
+
+    #[test]
+    fn a_peak_that_was_read_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = small_node(dir.path());
+        let of_queries = || all(&node).into_iter().find(|(name, _)| *name == "query").unwrap().1;
+        let held = node.reads().answers.reserve(1 << 20).unwrap();
+        let used_bytes = of_queries().used_bytes;
+        drop(held);
+        assert!(used_bytes >= 1 << 20);
+        assert!(of_queries().peak_bytes >= used_bytes, "read for the list of limits");
+        let metrics = node.registry().render();
+        let name = r#"floodmark_budget_peak_bytes{account="query"} "#;
+        let peak = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        assert!(peak.parse::<f64>().unwrap() >= used_bytes as f64, "metrics and the list have the same peak");
         node.stop();
     }
 }
