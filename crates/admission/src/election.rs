@@ -157,6 +157,13 @@ impl Elections {
         }
     }
 
+    /// Time until another replica than the elected one may be elected. `None` while a request of the elected one is in progress,
+    /// and for clusters that are not known.
+    pub fn until_failover(&self, cluster: &str, arrival: Arrival) -> Option<Duration> {
+        let election = self.0.get(cluster).filter(|election| election.requests == 0)?;
+        Some(arrival.failover.saturating_sub(arrival.now.saturating_duration_since(election.heard)))
+    }
+
     /// A request in which `replica` was elected begins to wait for long. `oldest_ms` is the timestamp of its oldest sample.
     /// [`Self::waited`] must be called once before it ends.
     pub fn waits(&mut self, cluster: &str, replica: &str, oldest_ms: i64) {

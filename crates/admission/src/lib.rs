@@ -45,7 +45,7 @@ pub use backlog::{Backlog, Waiting};
 pub use head::Head;
 pub use new_tenants::NewTenants;
 pub use postponed::{Postponed, Shortage};
-pub use process::ProcessMemory;
+pub use process::{MemoryShortage, ProcessMemory};
 pub use table_bytes::TableBytes;
 pub use turns::Turns;
 pub use write_refusal::{RETRY_AFTER, RateLimited, WriteRefusal};

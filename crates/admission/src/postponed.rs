@@ -15,8 +15,9 @@ pub enum Postponed {
     Clock,
     /// Out-of-order samples have used up their share of the head. Sealing will make room.
     LateSamples,
-    /// The elected replica's samples are not stored at present, so this one may have to take over.
-    Replica,
+    /// The elected replica's samples are not stored at present, so this one may have to take over. That may be decided after
+    /// this time.
+    Replica(Duration),
     /// The tenant creates series too fast. It may create more after this time.
     NewSeriesRate(Duration),
     /// There is no memory for the state of more series, outside the head: for sums, or for clusters of replicas. Sealing makes no
@@ -44,7 +45,7 @@ impl Postponed {
         match self {
             Self::Clock => "clock",
             Self::LateSamples => "late_samples",
-            Self::Replica => "ha_failover",
+            Self::Replica(_) => "ha_failover",
             Self::NewSeriesRate(_) => "new_series_rate",
             Self::SeriesState | Self::NewSeries => "no_room_for_series",
             Self::TenantShare => "tenant_share",
@@ -68,7 +69,7 @@ impl Postponed {
     /// Like [`WriteRefusal::is_of_tenant`](crate::WriteRefusal::is_of_tenant).
     pub(crate) const fn is_of_tenant(self) -> bool {
         match self {
-            Self::Replica
+            Self::Replica(_)
             | Self::TenantShare
             | Self::ActiveSeries { .. }
             | Self::SeriesPerMetric { .. }

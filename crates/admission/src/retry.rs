@@ -1,6 +1,6 @@
 //! Estimates when a retry may succeed, from the work that must be done before.
 
-use crate::RETRY_AFTER;
+use crate::write_refusal::{RETRY_AFTER, RETRY_AFTER_REPAIR};
 use std::time::{Duration, Instant};
 
 /// What the retry of a refused request waits for.
@@ -19,10 +19,20 @@ pub enum Wait {
     /// An account of the memory budget is full: some of its bytes must be given back. The account has a number, and the bytes are
     /// counted in KiB, because refusals have to be small.
     Memory { account: u8, asked_kib: u32 },
+    /// The process holds too much memory: it must give some back.
+    ProcessMemory,
     /// The journal is being replayed.
     Replay,
     /// Sealing must make room in the head.
     Sealing(Room),
+    /// A round of sealing must end.
+    Round,
+    /// The tenant's table could not be read or written: the node tries again.
+    Table,
+    /// Idle series, or tenants without series, must leave memory.
+    Eviction,
+    /// The tenant's clusters of replicas that are silent must be forgotten.
+    Clusters,
 }
 
 impl Wait {
@@ -30,13 +40,18 @@ impl Wait {
     pub const fn by_default(self) -> Duration {
         match self {
             Self::For(time) => time,
+            Self::Table => RETRY_AFTER_REPAIR,
             Self::Requests
             | Self::OwnRequests
             | Self::CreatingRequests
             | Self::OwnCreatingRequests
             | Self::Memory { .. }
+            | Self::ProcessMemory
             | Self::Replay
-            | Self::Sealing(_) => RETRY_AFTER,
+            | Self::Sealing(_)
+            | Self::Round
+            | Self::Eviction
+            | Self::Clusters => RETRY_AFTER,
         }
     }
 }
@@ -104,6 +119,11 @@ impl Rounds {
         };
         bounded(rest.saturating_add(usual.saturating_mul(self.in_vain)))
     }
+}
+
+/// Bounds the time until something happens after which a retry may succeed, but need not: [`RETRY_AFTER`] to 30 s.
+pub fn until_attempt(wait: Duration) -> Duration {
+    wait.clamp(RETRY_AFTER, MOST)
 }
 
 /// Estimates how long the rest of some work takes, if the first `done` of `all` parts took `passed`: 1 to 30 s, or [`RETRY_AFTER`] if no
@@ -253,6 +273,16 @@ mod tests {
         let bytes = |drained| Places { taken: 30_000_000, asked: 1_000_000, refused: 10_000_000, drained };
         assert_eq!(time_to_drain(bytes(14_000_000), s(2)), s(5), "30 MB and 5 MB at 7 MB a second");
         assert_eq!(time_to_drain(bytes(0), s(2) / 10), s(16), "30 MB and 50 MB, if 1 MB becomes free now");
+    }
+
+    #[test]
+    fn what_may_not_help_is_not_waited_for_too_briefly() {
+        let check = |ms, expected| {
+            assert_eq!(until_attempt(Duration::from_millis(ms)), s(expected), "{ms} ms");
+        };
+        check(0, 3);
+        check(20_000, 20);
+        check(999_000, 30);
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 
 /// `Retry-After` if someone has to repair something, or if object storage has to recover. It is less than
 /// [`crate::postponed::CALM`], so that a shortage is not over just because senders wait.
-const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
+pub(crate) const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
 /// Why a write request is refused as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -266,13 +266,15 @@ impl WriteRefusal {
     pub fn retry_after(&self) -> Option<Wait> {
         let wait = match self {
             Self::Rights { .. } => return None,
-            Self::Closed { .. } | Self::Blocked { .. } | Self::DiskBytes { .. } => {
-                Wait::For(RETRY_AFTER_REPAIR)
-            }
+            Self::Closed { .. } | Self::Blocked { .. } => Wait::Table,
+            // retention, deletes and compaction make room at times that nobody knows
+            Self::DiskBytes { .. } => Wait::For(RETRY_AFTER_REPAIR),
             Self::NewTenants { wait, .. } => Wait::For((*wait).max(RETRY_AFTER)),
             Self::Rate { wait, .. } => Wait::For(*wait),
             Self::HeadFull { .. } => Wait::Sealing(Room::Samples),
             Self::NoRoomForTenant(SeriesRefusal::NoRoom { .. }) => Wait::Sealing(Room::Series),
+            Self::NoRoomForTenant(_) => Wait::ProcessMemory,
+            Self::Tenants { .. } => Wait::Eviction,
             Self::TenantShare { .. } => Wait::Sealing(Room::SamplesAboveShare),
             // what fills a queue are some of the requests in progress
             Self::InflightRequests { .. } | Self::QueueFull { .. } => Wait::Requests,
@@ -286,13 +288,18 @@ impl WriteRefusal {
             }
             Self::Postponed { what, .. } => match what {
                 Postponed::Clock => Wait::For(RETRY_AFTER_REPAIR),
-                Postponed::NewSeriesRate(wait) => Wait::For(*wait),
+                Postponed::NewSeriesRate(wait) | Postponed::Replica(wait) => Wait::For(*wait),
+                Postponed::ProcessMemory => Wait::ProcessMemory,
+                Postponed::ActiveSeries { .. } | Postponed::SeriesPerMetric { .. } => Wait::Eviction,
+                Postponed::Clusters { .. } => Wait::Clusters,
                 Postponed::NewSeries => Wait::Sealing(Room::SeriesWithinShare),
                 Postponed::TenantShare => Wait::Sealing(Room::SeriesAboveShare),
                 Postponed::LateSamples => Wait::Sealing(Room::Late),
-                _ => Wait::For(RETRY_AFTER),
+                // it becomes free when series were silent for a quarter of an hour or longer
+                Postponed::SeriesState => Wait::For(RETRY_AFTER),
             },
-            Self::Stopping | Self::Tenants { .. } | Self::NoRoomForTenant(_) => Wait::For(RETRY_AFTER),
+            // nobody knows when the server will be started again
+            Self::Stopping => Wait::For(RETRY_AFTER),
         };
         Some(wait)
     }

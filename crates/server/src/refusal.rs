@@ -133,6 +133,11 @@ impl Refusal {
         self
     }
 
+    /// Says what a retry waits for.
+    pub(crate) fn until(self, wait: Wait) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+
     pub(crate) fn with_cause(mut self, cause: Option<String>) -> Self {
         self.cause = cause.map(Into::into);
         self

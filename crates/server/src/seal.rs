@@ -61,6 +61,7 @@ use progress::Progress;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use stdx::budget::Account;
 use stdx::telemetry::Registry;
 use tables::delta::Floodmark;
@@ -237,6 +238,14 @@ impl Lake {
     pub(crate) fn close(&self, partition: usize, tenant: &TenantId, why: String, since_ms: i64) {
         self.closed.add(tenant, partition, why);
         self.blocked.add(tenant, since_ms);
+    }
+
+    /// Time until the tenant's table, which could not be read or written, is tried again. `None` if this is not known.
+    pub(crate) fn until_retry(&self, tenant: &TenantId, now: Instant) -> Option<Duration> {
+        match self.closed.contains(tenant) {
+            true => self.progress.until_reopening(now),
+            false => self.blocked.until_retry(tenant, now),
+        }
     }
 
     /// Notes that the tables of closed tenants may have any record up to the tenant's attempt or, if that is unknown,

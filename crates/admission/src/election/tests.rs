@@ -35,6 +35,18 @@ fn another_replica_takes_over_exactly_after_the_failover_time() {
 }
 
 #[test]
+fn the_time_until_a_failover_is_known_between_requests() {
+    let (began, mut elections) = (Instant::now(), Elections::default());
+    let until =
+        |elections: &Elections, ms| elections.until_failover("c", at(began, ms)).map(|time| time.as_secs());
+    assert_eq!(until(&elections, 0), None, "the cluster is not known");
+    assert_eq!(elections.vote("c", "a", at(began, 0)), Vote::Elected(i64::MIN));
+    assert_eq!(until(&elections, 1_000), None, "a request is in progress");
+    elections.ended("c", "a", End::Repeated, began + Duration::from_secs(2));
+    assert_eq!([2_000, 12_000, 99_000].map(|ms| until(&elections, ms)), [Some(30), Some(20), Some(0)]);
+}
+
+#[test]
 fn an_elected_replica_may_pause_if_no_other_is_heard() {
     let (began, mut elections) = (Instant::now(), Elections::default());
     assert_eq!(request(&mut elections, "a", at(began, 0), End::Stored(0)), Vote::Elected(i64::MIN));

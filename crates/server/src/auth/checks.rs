@@ -12,12 +12,14 @@
 use super::recent::Recent;
 use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::refusal::Refusal;
+use admission::RETRY_AFTER;
 use admission::gate::{Entrant, Full, Gate, MULTIPLE};
 use admission::rate::{Rate, TokenBucket};
-use admission::retry::Wait;
+use admission::retry::{Drain, Wait};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
@@ -66,13 +68,18 @@ pub(super) struct Checks {
 struct CheckQueue {
     inside: Mutex<Gate<Network>>,
     running: FairPermits<Network>,
+    /// How many requests have left.
+    left: AtomicU64,
+    /// How fast they leave, measured while others are refused.
+    drain: Mutex<Drain>,
 }
 
 impl CheckQueue {
     fn new(bounds: &Bounds) -> Arc<Self> {
         let Bounds { at_once, waiting, bytes, .. } = *bounds;
         let inside = Gate::with_bytes(at_once + waiting, bytes, MULTIPLE);
-        Arc::new(Self { inside: Mutex::new(inside), running: FairPermits::new(at_once) })
+        let (left, drain) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { inside: Mutex::new(inside), running: FairPermits::new(at_once), left, drain })
     }
 }
 
@@ -87,6 +94,7 @@ pub(super) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.queue.inside.lock().leave(&self.network, self.bytes);
+        self.queue.left.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -138,7 +146,9 @@ impl Checks {
                 Full::Share(own) => format!("{} credentials from {}", own.requests, network.0),
                 Full::Gate | Full::Limit(_) | Full::Waiting => format!("{} credentials", gate.inside()),
             };
-            busy(format!("{why} are already being checked or waiting"), None)
+            let left = queue.left.load(Ordering::Relaxed);
+            let wait = queue.drain.lock().refused(1, gate.inside() as u64, left, now);
+            busy(format!("{why} are already being checked or waiting"), wait)
         })?;
         drop(gate);
         Ok(Place { queue: Arc::clone(queue), network, bytes })
@@ -162,13 +172,13 @@ impl Checks {
         bucket.check(per_network, now).map_err(|wait| {
             busy(
                 format!("more than {} unknown credentials a second from {}", per_network.per_s, network.0),
-                Some(wait),
+                wait,
             )
         })?;
         if !is_known {
             let mut unknown_networks = self.unknown_networks.lock();
             unknown_networks.check(from_unknown, now).map_err(|wait| {
-                busy(format!("more than {} unknown credentials a second", from_unknown.per_s), Some(wait))
+                busy(format!("more than {} unknown credentials a second", from_unknown.per_s), wait)
             })?;
             unknown_networks.take(1, from_unknown, now);
         }
@@ -178,10 +188,10 @@ impl Checks {
     }
 }
 
-fn busy(why: String, wait: Option<Duration>) -> Refusal {
-    let mut refusal = Refusal::busy("auth_busy", format!("the credentials were not checked: {why}"));
-    refusal.retry_after = refusal.pause().max(wait).map(Wait::For);
-    refusal
+/// The request may be checked after the time `wait`. A sender that guesses should not come back sooner than others.
+fn busy(why: String, wait: Duration) -> Refusal {
+    let refusal = Refusal::busy("auth_busy", format!("the credentials were not checked: {why}"));
+    refusal.until(Wait::For(wait.max(RETRY_AFTER)))
 }
 
 #[cfg(test)]
@@ -261,6 +271,25 @@ mod tests {
         assert_eq!((refusal.reason, refusal.kind), ("auth_busy", model::ErrorKind::Unavailable));
         drop(running);
         assert!(futures_poll(&mut waiting[0]).is_some());
+    }
+
+    /// No check ends, so senders are told to wait longer and longer.
+    #[test]
+    fn a_sender_waits_until_the_queue_has_drained() {
+        let clock = Arc::new(ManualClock::at(0));
+        let per_network = Rate { per_s: 10_000, burst: SECOND };
+        let bounds = Bounds { at_once: 1, waiting: 9, per_network, from_unknown: per_network, ..BOUNDS };
+        let checks = Checks::new(Arc::clone(&clock) as _, bounds, 1 << 20);
+        let places: Vec<_> = (0..10).map(|number| checks.enter(address(1000 + number), 0).unwrap()).collect();
+        let mut waits = Vec::new();
+        for _ in 0..20 {
+            let refusal = checks.enter(address(1), 0).unwrap_err();
+            waits.push(refusal.pause().unwrap().as_secs());
+            clock.advance(100);
+        }
+        assert!(waits[0] == 3 && waits[19] >= 25 && waits.is_sorted(), "{waits:?}");
+        drop(places);
+        assert!(checks.enter(address(1), 0).is_ok());
     }
 
     #[tokio::test]

@@ -31,10 +31,12 @@ use super::memory::Memory;
 use super::recent::Recent;
 use super::unauthenticated;
 use crate::refusal::Refusal;
+use admission::RETRY_AFTER;
 use admission::rate::Rate;
+use admission::retry::{Wait, until_attempt};
 use issuer::Keys;
 use key::{Key, KeySet};
-use key_url::Waited;
+use key_url::{KeyUrl, Waited};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -213,8 +215,11 @@ impl Jwt {
         }
         match url.wait_for_current().await {
             Waited::Current => self.signer_among(&url.keys(), token, digest, address).await,
-            Waited::Unknown => Err(unavailable("could not be fetched")),
-            Waited::TooMany => Err(unavailable("are being fetched, and too many requests wait for them")),
+            Waited::Unknown => Err(unavailable("could not be fetched").until(until_fetched(&url))),
+            Waited::TooMany => {
+                let why = "are being fetched, and too many requests wait for them";
+                Err(unavailable(why).until(until_fetched(&url)))
+            }
         }
     }
 
@@ -260,6 +265,11 @@ pub(super) fn foreign() -> Refusal {
 
 fn refused(fault: Fault) -> Refusal {
     unauthenticated(fault.message())
+}
+
+/// The next request with such a token causes a fetch, but not while the issuer is spared.
+fn until_fetched(url: &KeyUrl) -> Wait {
+    Wait::For(url.until_next_fetch().map_or(RETRY_AFTER, until_attempt))
 }
 
 fn unavailable(why: &str) -> Refusal {

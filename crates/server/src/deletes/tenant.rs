@@ -19,6 +19,7 @@ use crate::seal::Lake;
 use crate::seal::flush::flush_tenant;
 use crate::seal::tenant_tables::TenantTable;
 use crate::streams::tasks::{self, Scope};
+use admission::retry::Wait;
 use model::TenantId;
 use std::ops::Add;
 use std::sync::Arc;
@@ -87,8 +88,10 @@ async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) 
             deletion: Arc::clone(&deletion),
             reply,
         });
-        let is_busy =
-            |_| Refusal::busy("queue_full", "too many requests wait for a partition: repeat the delete");
+        let is_busy = |_| {
+            let message = "too many requests wait for a partition: repeat the delete";
+            Refusal::busy("queue_full", message).until(Wait::Requests)
+        };
         commands.try_send(request).map_err(is_busy)?;
         answers.push(answer);
     }

@@ -5,11 +5,14 @@
 
 use crate::refusal::Refusal;
 use crate::world::Resident;
-use admission::ProcessMemory;
 use admission::process::REASON;
+use admission::retry::Wait;
+use admission::{MemoryShortage, ProcessMemory, RETRY_AFTER};
+use model::SeriesRefusal;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
 /// The memory of the process is read at most this often. Reading it takes about 50 µs.
@@ -25,6 +28,7 @@ pub(crate) struct Headroom {
     began: Instant,
     limit_bytes: u64,
     held_bytes: AtomicU64,
+    shortage: Mutex<Option<MemoryShortage>>,
     /// When to read the memory and when to log the next time, in milliseconds since `began`.
     next_reading_ms: AtomicU64,
     next_log_ms: AtomicU64,
@@ -38,6 +42,7 @@ impl Headroom {
             clock,
             limit_bytes: memory_bytes,
             held_bytes: AtomicU64::new(0),
+            shortage: Mutex::default(),
             next_reading_ms: AtomicU64::new(0),
             next_log_ms: AtomicU64::new(0),
         }
@@ -45,16 +50,28 @@ impl Headroom {
 
     /// Fails while the process is short of memory. Call this before work that can be tried again later.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
-        self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
+        let refused =
+            |error: SeriesRefusal| Refusal::busy(REASON, error.to_string()).until(Wait::ProcessMemory);
+        self.memory().room().map_err(refused)
+    }
+
+    /// Estimates how long the process will be short of memory.
+    pub(crate) fn wait(&self) -> Duration {
+        let shortage = *self.shortage.lock();
+        shortage.map_or(RETRY_AFTER, MemoryShortage::wait)
     }
 
     pub(crate) fn memory(&self) -> ProcessMemory {
         let limit_bytes = self.limit_bytes;
         let Some(resident) = &self.resident else { return ProcessMemory { held_bytes: 0, limit_bytes } };
-        let now_ms = self.clock.instant().saturating_duration_since(self.began).as_millis() as u64;
+        let now = self.clock.instant();
+        let now_ms = now.saturating_duration_since(self.began).as_millis() as u64;
         if is_due(&self.next_reading_ms, now_ms, READ_EVERY_MS) {
             let memory = ProcessMemory { held_bytes: resident.bytes(), limit_bytes };
             self.held_bytes.store(memory.held_bytes, Ordering::Relaxed);
+            let mut shortage = self.shortage.lock();
+            *shortage = MemoryShortage::noted(shortage.take(), memory, now);
+            drop(shortage);
             if memory.room().is_err() && is_due(&self.next_log_ms, now_ms, LOG_EVERY_MS) {
                 tracing::warn!(
                     held_bytes = memory.held_bytes,
@@ -105,6 +122,18 @@ pub(crate) mod tests {
             let refused = headroom.check().err().map(|refusal| (refusal.kind, refusal.reason));
             assert_eq!(refused, is_refused.then_some((ErrorKind::Unavailable, REASON)), "{held} bytes");
         }
+        let wait_at = |held| {
+            clock.advance(10_000);
+            resident.bytes.store(held, Ordering::Relaxed);
+            let refusal = headroom.check().unwrap_err();
+            assert_eq!(refusal.retry_after, Some(Wait::ProcessMemory));
+            headroom.wait().as_secs()
+        };
+        assert_eq!([990, 990, 970].map(wait_at), [3, 10, 10], "20 of 40 bytes are gone after 10 s");
+        clock.advance(READ_EVERY_MS);
+        resident.bytes.store(0, Ordering::Relaxed);
+        headroom.check().unwrap();
+        assert_eq!(headroom.wait(), RETRY_AFTER);
         let asked = resident.asked.load(Ordering::Relaxed);
         resident.bytes.store(5000, Ordering::Relaxed);
         for _ in 0..1000 {

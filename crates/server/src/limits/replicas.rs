@@ -41,6 +41,10 @@ impl Replicas {
         self.elections.ended(cluster, replica, end, now);
     }
 
+    pub(crate) fn until_failover(&self, cluster: &str, arrival: Arrival) -> Option<Duration> {
+        self.elections.until_failover(cluster, arrival)
+    }
+
     pub(crate) fn waits(&mut self, cluster: &str, replica: &str, oldest_ms: i64) {
         self.elections.waits(cluster, replica, oldest_ms);
     }
@@ -77,6 +81,12 @@ impl Replicas {
         if let Some(memory) = &mut self.memory {
             memory.resize(bytes).expect("BUG: a reservation cannot shrink");
         }
+    }
+
+    /// Time until silent clusters may be removed again.
+    pub(crate) fn until_tidied(&self, now: Instant) -> Duration {
+        let passed = |tidied| now.saturating_duration_since(tidied);
+        self.tidied.map_or(Duration::ZERO, |tidied| TIDY_EVERY.saturating_sub(passed(tidied)))
     }
 
     fn make_room(
@@ -120,6 +130,7 @@ mod tests {
         };
         assert_eq!((vote(&mut one, "x", 0), vote(&mut one, "y", 10)), (None, None));
         assert_eq!(vote(&mut one, "z", 10), Some(SeriesRefusal::TooManyClusters { limit: 2 }));
+        assert_eq!(one.until_tidied(after(15).now), TIDY_EVERY - Duration::from_secs(5));
         assert_eq!(vote(&mut one, "x", 10), None, "known clusters are accepted at the limit");
         assert_eq!(vote(&mut other, "x", 10), None);
         assert_eq!(

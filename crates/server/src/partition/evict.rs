@@ -177,7 +177,11 @@ impl Owner {
                 self.context.metrics.series_evicted.add(count);
                 match self.evicting.deleted.take() {
                     Some(Eviction { reply, .. }) => _ = reply.send(Ok(())), // the receiver may be gone
-                    None => self.evicting.rests_until = now + EVERY,
+                    None => {
+                        self.evicting.rests_until = now + EVERY;
+                        let pause = if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY };
+                        *self.partition.next_eviction.lock() = Some(now + pause);
+                    }
                 }
                 // deletes do not delay the next eviction for all tenants
                 let is_next_due = self.evicting.was_for_delete || !self.evicting.waiting.is_empty();

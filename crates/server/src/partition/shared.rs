@@ -3,6 +3,7 @@
 use super::replay_progress::ReplayProgress;
 use crate::refusal::Refusal;
 use crate::seal::blocked::BlockedTenants;
+use admission::retry::until_attempt;
 use admission::{RETRY_AFTER, WriteRefusal};
 use head::Partition;
 use parking_lot::{Mutex, RwLock};
@@ -32,6 +33,8 @@ pub(crate) struct PartitionShared {
     /// Arrival time of the oldest sample that was not frozen for sealing yet, in Unix milliseconds; 0 if there is
     /// none.
     pub(crate) unsealed_since_ms: AtomicI64,
+    /// When the next eviction for all tenants begins at the latest. `None` before the first one has ended.
+    pub(super) next_eviction: Mutex<Option<Instant>>,
 }
 
 impl PartitionShared {
@@ -50,6 +53,7 @@ impl PartitionShared {
             unsealed_bytes: AtomicU64::new(0),
             sums: AtomicU64::new(0),
             unsealed_since_ms: AtomicI64::new(0),
+            next_eviction: Mutex::default(),
         }
     }
 
@@ -91,6 +95,12 @@ impl Partitions {
         replaying.map(|partition| partition.replay.rest(now)).max().unwrap_or(RETRY_AFTER)
     }
 
+    /// Time until a partition looks for idle series and for tenants without series, which may then leave memory.
+    pub(crate) fn time_to_eviction(&self, now: Instant) -> Duration {
+        let next = self.iter().filter_map(|partition| *partition.next_eviction.lock()).min();
+        next.map_or(RETRY_AFTER, |next| until_attempt(next.saturating_duration_since(now)))
+    }
+
     pub(crate) fn trouble(&self) -> String {
         let mut text = String::new();
         for (number, partition) in self.iter().enumerate() {
@@ -114,5 +124,21 @@ impl Deref for Partitions {
 
     fn deref(&self) -> &Self::Target {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_wait_for_the_first_eviction_that_is_due() {
+        let (partitions, now) = (Partitions::new(3, 0), Instant::now());
+        let after = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(partitions.time_to_eviction(now), RETRY_AFTER, "none has ended yet");
+        *partitions[0].next_eviction.lock() = Some(after(25));
+        *partitions[2].next_eviction.lock() = Some(after(10));
+        let wait = |second| partitions.time_to_eviction(after(second)).as_secs();
+        assert_eq!([0, 4, 9, 60].map(wait), [10, 6, 3, 3]);
     }
 }

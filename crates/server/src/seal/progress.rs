@@ -18,6 +18,8 @@ pub(crate) struct Progress {
     /// How long a round takes; [`NONE`] before the first one has ended. The longest of the last rounds, decaying by an eighth each
     /// round: a round of a full head takes longest.
     usual_ms: AtomicU64,
+    /// When the tables of closed tenants are tried next; [`NONE`] if this is not known.
+    reopen_ms: AtomicU64,
     /// For each of [`Room::ALL`], how many of the last rounds made none.
     in_vain: [AtomicU32; Room::ALL.len()],
 }
@@ -31,6 +33,7 @@ impl Progress {
             began_ms: AtomicU64::new(NONE),
             next_ms: AtomicU64::new(0),
             usual_ms: AtomicU64::new(NONE),
+            reopen_ms: AtomicU64::new(NONE),
             in_vain: Default::default(),
         }
     }
@@ -42,6 +45,18 @@ impl Progress {
         };
         self.next_ms.store(next_ms, Ordering::Relaxed);
         self.began_ms.store(began_ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn publish_reopening(&self, at: Option<Instant>) {
+        self.reopen_ms.store(at.map_or(NONE, |at| self.ms(at)), Ordering::Relaxed);
+    }
+
+    /// Time until the tables of closed tenants are tried again. `None` if this is not known.
+    pub(super) fn until_reopening(&self, now: Instant) -> Option<Duration> {
+        match self.reopen_ms.load(Ordering::Relaxed) {
+            NONE => None,
+            reopen_ms => Some(Duration::from_millis(reopen_ms.saturating_sub(self.ms(now)))),
+        }
     }
 
     /// A round of this duration has ended without a failure, and this is the memory after it. Room for late samples is made by then.
@@ -73,6 +88,11 @@ impl Progress {
     }
 
     pub(crate) fn rounds(&self, room: Room, now: Instant) -> Rounds {
+        Rounds { in_vain: self.in_vain[room as usize].load(Ordering::Relaxed), ..self.next_round(now) }
+    }
+
+    /// The round whose end is next, whatever room it makes.
+    pub(crate) fn next_round(&self, now: Instant) -> Rounds {
         let now_ms = self.ms(now);
         let present = match self.began_ms.load(Ordering::Relaxed) {
             NONE => Err(self.next_ms.load(Ordering::Relaxed).saturating_sub(now_ms)),
@@ -82,7 +102,7 @@ impl Progress {
         Rounds {
             present: present.map(Duration::from_millis).map_err(Duration::from_millis),
             usual: (usual_ms != NONE).then(|| Duration::from_millis(usual_ms)),
-            in_vain: self.in_vain[room as usize].load(Ordering::Relaxed),
+            in_vain: 0,
         }
     }
 
@@ -130,6 +150,13 @@ mod tests {
         assert_eq!(Room::ALL.map(|room| wait(room, 22)), [7; 6]);
         progress.publish(Schedule::Until(at(40)));
         assert_eq!(Room::ALL.map(|room| wait(room, 39)), [10; 6]);
+        after_round(9, 100, 0);
+        assert_eq!((wait(Room::Samples, 39), progress.next_round(at(39)).wait().as_secs()), (19, 10));
+        progress.publish_reopening(Some(at(50)));
+        let until = |now| progress.until_reopening(at(now)).map(|wait| wait.as_secs());
+        assert_eq!([until(39), until(51)], [Some(11), Some(0)]);
+        progress.publish_reopening(None);
+        assert_eq!(until(51), None);
     }
 
     /// The head is full when a round ends, and has room a moment later, when series have left it.

@@ -212,11 +212,12 @@ impl<O: Owners> Sealer<O> {
     }
 
     /// Publishes the arrival time of the oldest sample that is frozen for sealing. The metric of the lag is computed
-    /// from it.
+    /// from it. Also publishes what refused senders wait for.
     fn publish(&self) {
         let lake = &self.context.lake;
         lake.in_rounds_since_ms.store(self.sealing.since_ms(), Ordering::Relaxed);
         lake.progress.publish(self.sealing.schedule(&self.view()));
+        lake.progress.publish_reopening(self.sealing.reopens_at());
         lake.sealing.frozen_samples.set(self.sealing.samples_frozen() as f64);
     }
 }

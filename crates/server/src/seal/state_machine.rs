@@ -213,6 +213,11 @@ impl Sealing {
         self.round.is_some() || !self.blocked.is_empty() || self.reopening.wake_at.is_some()
     }
 
+    /// When the tables of closed tenants are tried next. `None` if no tenant is closed, or if they are being tried.
+    pub(crate) const fn reopens_at(&self) -> Option<Instant> {
+        self.reopening.wake_at
+    }
+
     /// Arrival time of the oldest sample that a round has frozen, in Unix milliseconds; `i64::MAX` if there is none.
     pub(crate) fn since_ms(&self) -> i64 {
         self.rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX)
@@ -368,6 +373,7 @@ impl Sealing {
     }
 }
 
-fn backoff(failures: u32) -> Duration {
+/// Time between a failure and the next attempt. `failures` is their number in succession, from 1.
+pub(super) fn backoff(failures: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF_MAX)
 }

@@ -19,7 +19,7 @@ use crate::streams;
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use admission::NewTenants;
-use admission::retry::Wait;
+use admission::retry::{Wait, until_attempt};
 use model::TenantId;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -86,6 +86,18 @@ impl Context {
             }
             (Wait::Replay, _) => self.partitions.time_to_replay(now),
             (Wait::Sealing(room), _) => self.lake.progress.rounds(room, now).wait(),
+            (Wait::Round, _) => self.lake.progress.next_round(now).wait(),
+            (Wait::ProcessMemory, _) => self.headroom.wait(),
+            (Wait::Eviction, _) => self.partitions.time_to_eviction(now),
+            (Wait::Table, Some(tenant)) => {
+                self.lake.until_retry(tenant, now).map_or(wait.by_default(), until_attempt)
+            }
+            (Wait::Clusters, Some(tenant)) => {
+                let state = self.tenants.get(tenant);
+                state
+                    .map_or(wait.by_default(), |state| until_attempt(state.replicas.lock().until_tidied(now)))
+            }
+            (Wait::Table | Wait::Clusters, None) => wait.by_default(),
         }
     }
 

@@ -13,9 +13,10 @@ use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::settings::TenantSettings;
-use admission::Postponed;
 use admission::age::Window;
 use admission::election::{Arrival, End, REPLICA_NAME_BYTES_MAX, Vote};
+use admission::retry::until_attempt;
+use admission::{Postponed, RETRY_AFTER};
 use model::{
     Batch, BatchIncrement, BatchSeries, ErrorKind, Exemplar, SeriesBatch, SeriesHasher, SeriesRefusal, Value,
 };
@@ -23,6 +24,7 @@ use protocol::labels::{describe_labels, find_labels};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 
 /// The elected replicas whose samples a request contains. When this is dropped, their elections learn what became of the
@@ -174,6 +176,7 @@ pub(super) fn deduplicate(
             has_waited: false,
         },
         uncertain_samples: 0,
+        failover_wait: RETRY_AFTER,
         outcome,
     };
     deduplicator.pass(floats, &mut reservation)?;
@@ -199,6 +202,8 @@ struct Deduplicator<'a> {
     run: Option<Run>,
     elected: ElectedReplicas,
     uncertain_samples: u64,
+    /// How long the sender of the last samples that are uncertain should wait.
+    failover_wait: Duration,
     outcome: &'a mut Outcome,
 }
 
@@ -361,6 +366,11 @@ impl Deduplicator<'_> {
             context.tenants.forget_silent_clusters(&context.overrides.current(), arrival.now);
             decision = vote();
         }
+        if matches!(decision, Ok(Vote::Undecided | Vote::UndecidedFrom(_))) {
+            // half of the time, because the elected replica may be stored before the end
+            let until_failover = state.replicas.lock().until_failover(cluster, arrival);
+            self.failover_wait = until_failover.map_or(RETRY_AFTER, |time| until_attempt(time / 2));
+        }
         if matches!(decision, Ok(Vote::Elected(_))) {
             context.metrics.replicas_elected.inc();
         }
@@ -424,7 +434,7 @@ impl Deduplicator<'_> {
             }
             SeriesRefusal::ElectedNotStored => {
                 self.uncertain_samples += samples;
-                Postponed::Replica
+                Postponed::Replica(self.failover_wait)
             }
             _ => Postponed::SeriesState,
         });

@@ -15,6 +15,7 @@ use std::time::Duration;
 use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::Instant;
 
 /// Minimum pause between fetches, so that forged key names cannot flood the issuer.
 pub(super) const COOLDOWN: Duration = Duration::from_secs(10);
@@ -49,6 +50,8 @@ pub(super) struct KeyUrl {
     state: watch::Sender<State>,
     wanted: Notify,
     waiting: Semaphore,
+    /// When a token may cause the next fetch. `None` while keys are fetched.
+    next_fetch: Mutex<Option<Instant>>,
     shared: Shared,
 }
 
@@ -91,6 +94,7 @@ impl KeyUrl {
             state: watch::Sender::new(State::Fetching),
             wanted: Notify::new(),
             waiting: Semaphore::new(WAITING_MAX),
+            next_fetch: Mutex::default(),
             shared,
         }
     }
@@ -114,14 +118,22 @@ impl KeyUrl {
         }
     }
 
+    /// Time until a token may cause a fetch. `None` while keys are fetched.
+    pub(super) fn until_next_fetch(&self) -> Option<Duration> {
+        let next = *self.next_fetch.lock();
+        next.map(|next| next.saturating_duration_since(Instant::now()))
+    }
+
     pub(super) async fn run(&self, client: Outgoing) {
         loop {
+            *self.next_fetch.lock() = None;
             self.state.send_replace(State::Fetching);
             let fetched = self.fetch(&client).await;
             let pause = match self.note(fetched) {
                 true => REFRESH_EVERY,
                 false => RETRY_EVERY,
             };
+            *self.next_fetch.lock() = Some(Instant::now() + COOLDOWN);
             tokio::time::sleep(COOLDOWN).await;
             self.state.send_replace(State::Waiting);
             let _ = tokio::time::timeout(pause.saturating_sub(COOLDOWN), self.wanted.notified()).await;

@@ -204,10 +204,16 @@ async fn bounded(
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query's thread panicked"))
         }
         Err(_) => {
-            let place = if began.load(Ordering::Relaxed) { "expression evaluation" } else { "query queue" };
+            let has_begun = began.load(Ordering::Relaxed);
+            let place = if has_begun { "expression evaluation" } else { "query queue" };
             let bound = if timeout < most { "parameter timeout" } else { "setting query_timeout" };
             let message = format!("query timed out in {place} after {} s ({bound})", timeout.as_secs_f64());
-            Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message))
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message);
+            Err(match has_begun {
+                true => error,
+                // those that wait or run have kept the query from its turn
+                false => error.after(app.waiting.refused(app.node.writes().clock.instant())),
+            })
         }
     }
 }

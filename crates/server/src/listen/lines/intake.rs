@@ -411,6 +411,8 @@ fn next(refusal: &Refusal, has_many_tenants: bool, is_in_lane: bool) -> Next {
         _ if refusal.reason == "ingest_rules" => Next::Retry(MEMORY_WAIT),
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
+        // the estimate is for senders that wait for an answer
+        _ if refusal.reason == "ha_failover" => Next::Retry(RETRY_WAIT),
         ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {
             Next::Retry(refusal.pause().unwrap_or(RETRY_WAIT))
         }

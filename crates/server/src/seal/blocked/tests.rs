@@ -1,5 +1,6 @@
 //! One tenant has a broken table. Other tenants must not suffer.
 
+use super::BlockedTenants;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::flushed::Flushed;
@@ -18,6 +19,21 @@ use tokio::sync::oneshot;
 
 fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
+}
+
+#[test]
+fn senders_wait_for_the_next_attempt_to_seal_their_tenant() {
+    let (blocked, a, now) = (BlockedTenants::default(), tenant("a"), Instant::now());
+    let after = |seconds| now + Duration::from_secs(seconds);
+    let until = |second| blocked.until_retry(&a, after(second)).map(|time| time.as_secs());
+    blocked.retries_at(&a, after(10));
+    assert_eq!(until(0), None, "it is not blocked");
+    blocked.add(&a, 7);
+    assert_eq!(until(0), None, "nothing has failed yet");
+    blocked.retries_at(&a, after(10));
+    assert_eq!([0, 4, 11].map(until), [Some(10), Some(6), Some(0)]);
+    blocked.remove(&a);
+    assert_eq!(until(4), None);
 }
 
 /// Breaks a table with an empty log entry, which a power loss can cause.

@@ -3,6 +3,7 @@
 use super::Sealer;
 use crate::partition::Owners;
 use crate::seal::flushed::Flushed;
+use crate::seal::state_machine::backoff;
 use crate::seal::state_machine::io::{Command, Report};
 use admission::Head;
 use std::sync::atomic::Ordering;
@@ -86,7 +87,8 @@ impl<O: Owners> Sealer<O> {
             }
             Report::OthersAreSealed(are_sealed) => lake.blocked.set_others_are_sealed(are_sealed),
             Report::Blocked { tenant, since_ms, error, number, count } => {
-                metrics.failures.add(u64::from(error.is_some()));
+                let is_failed = error.is_some();
+                metrics.failures.add(u64::from(is_failed));
                 match error {
                     Some(error) if number < NAMED_MAX => {
                         tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal until a retry succeeds");
@@ -100,9 +102,13 @@ impl<O: Owners> Sealer<O> {
                     _ => {}
                 }
                 lake.blocked.add(&tenant, since_ms);
+                if is_failed {
+                    lake.blocked.retries_at(&tenant, self.context.clock.instant() + backoff(1));
+                }
             }
             Report::StillBlocked { tenant, error, failures } => {
                 metrics.failures.inc();
+                lake.blocked.retries_at(&tenant, self.context.clock.instant() + backoff(failures));
                 tracing::debug!(%tenant, %error, failures, "a tenant still cannot be sealed");
             }
             Report::Unblocked { tenant, samples, blocked_ms } => {
