@@ -21,9 +21,19 @@ impl<'a> Across<'a> {
         samples_max: u64,
         canceled: &Arc<dyn Interrupt>,
     ) -> Self {
+        let Self(sources) = Self::unrecorded(context, tenants, samples_max, canceled);
+        Self(sources.into_iter().map(|(tenant, source)| (tenant, source.recording())).collect())
+    }
+
+    /// Like [`Self::new`], but nothing counts as queried.
+    pub(crate) fn unrecorded(
+        context: &'a Arc<Context>,
+        tenants: &TenantSet,
+        samples_max: u64,
+        canceled: &Arc<dyn Interrupt>,
+    ) -> Self {
         let source = |tenant: &TenantId| {
-            let source = Source::new(context, tenant.clone(), samples_max, Arc::clone(canceled));
-            (tenant.clone(), source.recording())
+            (tenant.clone(), Source::new(context, tenant.clone(), samples_max, Arc::clone(canceled)))
         };
         Self(tenants.iter().map(source).collect())
     }
@@ -31,6 +41,10 @@ impl<'a> Across<'a> {
     pub(crate) fn left_out(&self) -> Vec<String> {
         let texts: BTreeSet<_> = self.0.iter().flat_map(|(_, source)| source.left_out()).collect();
         texts.into_iter().take(super::union::LEFT_OUT_MAX).collect()
+    }
+
+    pub(crate) fn has_lost_files(&self) -> bool {
+        self.0.iter().any(|(_, source)| source.has_lost_files())
     }
 
     pub(crate) fn is_expired(&self) -> bool {

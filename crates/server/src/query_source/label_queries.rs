@@ -43,6 +43,9 @@ pub(crate) struct LabelQueries<'a> {
     pub(crate) usage: &'a Usage,
 }
 
+/// Exemplars of each series, in the order of their times.
+pub(crate) type ExemplarsBySeries = BTreeMap<Labels, Vec<Exemplar>>;
+
 /// Number of series that are examined in one turn, which takes about 0.25 ms.
 const TURN_SERIES: usize = 256;
 
@@ -323,13 +326,13 @@ impl LabelQueries<'_> {
         Ok(())
     }
 
-    pub(crate) fn metadata(
+    fn metadata_within(
         &self,
         metric: Option<&str>,
         limit: usize,
+        room: &mut Room<'_>,
     ) -> Result<BTreeMap<String, Metadata>, Refusal> {
         let mut all = BTreeMap::new();
-        let mut room = self.room();
         let mut take = |m: &Metadata| {
             room.reserve(
                 size_of::<Metadata>() + ENTRY_BYTES + 2 * m.metric.len() + m.help.len() + m.unit.len(),
@@ -357,12 +360,20 @@ impl LabelQueries<'_> {
         Ok(all)
     }
 
-    pub(crate) fn exemplars(
+    pub(crate) fn exemplars(&self, request: &LabelRequest<'_>) -> Result<ExemplarsBySeries, Refusal> {
+        let (mut all, mut room) = (BTreeMap::new(), self.room());
+        self.add_exemplars(&mut all, &mut room, request, |labels| labels.to_owned())?;
+        Ok(all)
+    }
+
+    /// Adds exemplars by the labels under which `shown` shows their series. No other tenant's series must be shown alike.
+    fn add_exemplars(
         &self,
+        all: &mut ExemplarsBySeries,
+        room: &mut Room<'_>,
         request: &LabelRequest<'_>,
-    ) -> Result<BTreeMap<Labels, Vec<Exemplar>>, Refusal> {
-        let mut all: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
-        let mut room = self.room();
+        shown: impl Fn(LabelsRef<'_>) -> Labels,
+    ) -> Result<(), Refusal> {
         let mut bytes = Vec::new();
         for turns in self.turns() {
             let Some(selected) = turns.select_any(request.selectors)? else { continue };
@@ -381,9 +392,9 @@ impl LabelQueries<'_> {
                     if selected.contains(series.0) && request.range.contains(exemplar.timestamp_ms) {
                         bytes.clear();
                         head.write_labels(*series, &mut bytes);
-                        let labels = LabelsRef::from_canonical(&bytes).to_owned();
-                        let own = exemplar.labels.as_bytes().len();
-                        reserved = room.reserve(size_of::<Exemplar>() + 2 * ENTRY_BYTES + bytes.len() + own);
+                        let labels = shown(LabelsRef::from_canonical(&bytes));
+                        let texts = labels.as_bytes().len() + exemplar.labels.as_bytes().len();
+                        reserved = room.reserve(size_of::<Exemplar>() + 2 * ENTRY_BYTES + texts);
                         all.entry(labels).or_default().push(exemplar.clone());
                     }
                 }
@@ -395,7 +406,7 @@ impl LabelQueries<'_> {
             list.sort_by(in_order);
             list.dedup(); // a reader may meet an exemplar again, and replay can restore one twice
         }
-        Ok(all)
+        Ok(())
     }
 }
 

@@ -1,23 +1,23 @@
 //! Tells which metrics and labels of a tenant have the most series and values, through Prometheus' TSDB
 //! status and Mimir's cardinality API.
 
-use super::label_queries::{Selectors, label_queries_of};
+use super::label_queries::{Selectors, labels_across};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
-use crate::http::principal::ReadTenant;
-use crate::http::queries::admission::{allowance, check_canceled, on_query_thread, wait_for_series_of};
+use crate::http::principal::ReadTenants;
+use crate::http::queries::admission::{allowance, check_canceled, on_query_thread, wait_for_series_of_all};
 use crate::http::queries::description::{Description, Times};
 use crate::listen::Peer;
 use crate::partition::STARTED_S;
 use crate::query_source::label_queries::{
-    self, Cardinality, Counts, Grown, Growth, LabelNames, LabelQueries, LabelValues, Top, Unqueried,
+    self, Cardinality, Counts, Grown, Growth, LabelNames, LabelValues, LabelsAcross, Top, Unqueried,
 };
 use axum::extract::State;
 use head::TenantHead;
 use model::labels::METRIC_NAME;
-use model::{LabelsRef, TenantId, TimeRange};
+use model::{LabelsRef, TenantSet, TimeRange};
 use stdx::units::duration_ms;
 
 /// Default and maximum of the parameter `limit` in the TSDB status, as in Prometheus.
@@ -31,11 +31,11 @@ const LABEL_NAMES_MAX: usize = 20;
 pub(crate) async fn tsdb(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, TSDB_LIMIT)?;
-    let request = CardinalityRequest { tenant, path: "/api/v1/status/tsdb", text: String::new(), peer };
+    let request = CardinalityRequest { tenants, path: "/api/v1/status/tsdb", text: String::new(), peer };
     request
         .answer(app, move |queries, json| {
             write_tsdb(json, &queries.cardinality(limit)?);
@@ -48,13 +48,13 @@ pub(crate) async fn tsdb(
 pub(crate) async fn label_names(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, CARDINALITY_LIMIT)?;
     counts_all(&params)?;
     let path = "/api/v1/cardinality/label_names";
-    let request = CardinalityRequest { tenant, path, text: String::new(), peer };
+    let request = CardinalityRequest { tenants, path, text: String::new(), peer };
     request
         .answer(app, move |queries, json| {
             let LabelNames { names, values, values_by_name } = queries.label_names_cardinality(limit)?;
@@ -72,7 +72,7 @@ pub(crate) async fn label_names(
 pub(crate) async fn label_values(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, CARDINALITY_LIMIT)?;
@@ -83,7 +83,7 @@ pub(crate) async fn label_values(
         return Err(ApiError::bad_data(message));
     }
     let (path, text) = ("/api/v1/cardinality/label_values", names.join(", "));
-    let request = CardinalityRequest { tenant, path, text, peer };
+    let request = CardinalityRequest { tenants, path, text, peer };
     request
         .answer(app, move |queries, json| {
             json.raw(&format!(r#"{{"series_count_total":{},"labels":["#, queries.series_count()?));
@@ -109,14 +109,14 @@ pub(crate) async fn label_values(
 pub(crate) async fn growth(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, CARDINALITY_LIMIT)?;
     counts_all(&params)?;
     let now_s = app.node.reads().steady_s();
     let request =
-        CardinalityRequest { tenant, path: "/api/v1/cardinality/growth", text: String::new(), peer };
+        CardinalityRequest { tenants, path: "/api/v1/cardinality/growth", text: String::new(), peer };
     request
         .answer(app, move |queries, json| {
             let Growth { created, metrics, pairs } = queries.growth(limit, now_s)?;
@@ -151,7 +151,7 @@ fn write_top(json: &mut Json, key: &str, Top { top, others_max }: &Top) {
 pub(crate) async fn unqueried(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, CARDINALITY_LIMIT)?;
@@ -160,7 +160,7 @@ pub(crate) async fn unqueried(
     let tracked_s = now_s - STARTED_S;
     let within_s = within_of(&params)?.map_or(tracked_s, |within_s| within_s.min(tracked_s));
     let text = params.get("within").unwrap_or_default().to_owned();
-    let request = CardinalityRequest { tenant, path: "/api/v1/cardinality/unqueried", text, peer };
+    let request = CardinalityRequest { tenants, path: "/api/v1/cardinality/unqueried", text, peer };
     request.answer(app, move |queries, json| {
         let Unqueried { series, series_by_metric, is_complete } = queries.unqueried(limit, now_s - within_s)?;
         json.raw(&format!(
@@ -184,23 +184,23 @@ fn within_of(params: &Params) -> Result<Option<u32>, ApiError> {
 pub(crate) async fn active_series(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let Some(selector) = params.get("selector").map(str::to_owned) else {
         return Err(ApiError::bad_param("selector", "required parameter is missing"));
     };
-    wait_for_series_of(&app, &tenant).await?;
+    wait_for_series_of_all(&app, &tenants).await?;
     let (path, text, times) =
         ("/api/v1/cardinality/active_series", selector.as_str().into(), Times::default());
-    let description = Description { tenants: tenant.clone().into(), path, text, times, peer };
+    let description = Description { tenants: tenants.clone(), path, text, times, peer };
     let selectors = Selectors::one(selector);
     let answer = on_query_thread(&app, description, move |app, turn| {
         let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
         let all =
             label_queries::LabelRequest { selectors: &selectors, range: TimeRange::ALL, limit: usize::MAX };
-        let found = label_queries_of(app, &tenant, turn, &parsed).active_series(&all)?;
+        let found = labels_across(app, &tenants, turn, &parsed).active_series(&all)?;
         let mut json = Json::within(&turn.limits.answers);
         json.raw(r#"{"data":["#);
         for (i, labels) in found.all.iter().enumerate() {
@@ -215,7 +215,7 @@ pub(crate) async fn active_series(
 }
 
 struct CardinalityRequest {
-    tenant: TenantId,
+    tenants: TenantSet,
     path: &'static str,
     text: String,
     peer: Peer,
@@ -225,21 +225,16 @@ impl CardinalityRequest {
     async fn answer(
         self,
         app: App,
-        write: impl Fn(&LabelQueries<'_>, &mut Json) -> Result<(), ApiError> + Send + 'static,
+        write: impl Fn(&LabelsAcross<'_>, &mut Json) -> Result<(), ApiError> + Send + 'static,
     ) -> Result<Json, ApiError> {
-        let Self { tenant, path, text, peer } = self;
-        wait_for_series_of(&app, &tenant).await?;
-        let description = Description {
-            tenants: tenant.clone().into(),
-            path,
-            text: text.into(),
-            times: Times::default(),
-            peer,
-        };
+        let Self { tenants, path, text, peer } = self;
+        wait_for_series_of_all(&app, &tenants).await?;
+        let description =
+            Description { tenants: tenants.clone(), path, text: text.into(), times: Times::default(), peer };
         let answer = on_query_thread(&app, description, move |app, turn| {
             let parsed = allowance(turn);
             let mut json = Json::within(&turn.limits.answers);
-            write(&label_queries_of(app, &tenant, turn, &parsed), &mut json)?;
+            write(&labels_across(app, &tenants, turn, &parsed), &mut json)?;
             Ok(json.finish()?)
         });
         answer.await

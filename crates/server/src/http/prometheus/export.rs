@@ -13,29 +13,30 @@
 mod format;
 mod pieces;
 mod seen;
+mod stored;
 
 use super::label_queries::Selectors;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::params::Params;
-use crate::http::principal::ReadTenant;
-use crate::http::queries::admission::{Payer, TRIES_MAX, wait_for_series_of};
+use crate::http::principal::ReadTenants;
+use crate::http::queries::admission::{Payer, TRIES_MAX, wait_for_series_of_all};
 use crate::http::queries::description::EXPORT_PATH;
 use crate::http::queries::query_log::Ending;
 use crate::http::queries::running_queries::{CancelOnDrop, RunningQuery};
 use crate::listen::Peer;
-use crate::query_source::Source;
 use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use format::Format;
-use model::{ErrorKind, LabelsRef, SeriesSamples, TenantId, TimeRange};
+use model::{ErrorKind, LabelsRef, SeriesSamples, TenantSet, TimeRange};
 use pieces::{PIECES_BYTES, Piece, Pieces, Stop, Stream, WARNING};
-use query::{Allowance, Interrupt, Matcher, QueryError, Select, SeriesSource, SourceError};
+use query::{Allowance, Interrupt, Matcher, QueryError, Select, SourceError};
 use seen::SeenSeries;
 use std::sync::Arc;
+use stored::Stored;
 use tokio::sync::mpsc;
 
 const PIECES_WAITING: usize = 4;
@@ -43,13 +44,13 @@ const PIECES_WAITING: usize = 4;
 pub(crate) async fn export(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Response, ApiError> {
     let (format, range) = (Format::of(&params)?, params.range()?);
     let selectors = Selectors::of(&params, true)?;
-    wait_for_series_of(&app, &tenant).await?;
-    let payer = Payer::of(&app, &app.exporting, &tenant.clone().into());
+    wait_for_series_of_all(&app, &tenants).await?;
+    let payer = Payer::of(&app, &app.exporting, &tenants);
     let pass = payer.enter(&app.exporting, |peaks| &peaks.exports);
     let mut pass = pass.map_err(|full| payer.crowded(&app, "exports", &app.exporting, full))?;
     app.node.reads().headroom.check()?;
@@ -57,7 +58,7 @@ pub(crate) async fn export(
     let memory = Arc::new(answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
     let held = Arc::clone(&memory);
     let (pieces, mut written) = mpsc::channel(PIECES_WAITING);
-    let query = app.running.begin(selectors.description(EXPORT_PATH, &tenant.clone().into(), range, peer));
+    let query = app.running.begin(selectors.description(EXPORT_PATH, &tenants, range, peer));
     let (entry, ending) = (app.running.enter(&query), Ending::of(&app.query_log, &query));
     let cancel = CancelOnDrop(Arc::clone(&query));
     tokio::task::spawn_blocking(move || {
@@ -70,7 +71,7 @@ pub(crate) async fn export(
             // a sample takes 16 bytes of memory
             let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
             let request =
-                ExportRequest { app: &app, tenant, selectors: &selectors, range, samples_max, query };
+                ExportRequest { app: &app, tenants, selectors: &selectors, range, samples_max, query };
             let mut out = Pieces::new(format, &pieces, answers);
             request.all_or_again(&mut out).and_then(|()| out.end())
         });
@@ -103,7 +104,7 @@ pub(crate) async fn export(
 
 struct ExportRequest<'a> {
     app: &'a App,
-    tenant: TenantId,
+    tenants: TenantSet,
     selectors: &'a [Vec<Matcher>],
     range: TimeRange,
     samples_max: u64,
@@ -119,8 +120,8 @@ impl ExportRequest<'_> {
         loop {
             tries += 1;
             let before = seen.len();
-            let canceled = Arc::clone(&self.query) as _;
-            let source = Source::new(self.app.node.reads(), self.tenant.clone(), self.samples_max, canceled);
+            let canceled = Arc::clone(&self.query) as Arc<dyn Interrupt>;
+            let source = Stored::of(self.app.node.reads(), &self.tenants, self.samples_max, &canceled);
             match self.all(&source, out, &mut seen) {
                 Err(Stop::Failed(_)) if source.is_expired() && seen.is_whole() => {
                     tries = if seen.len() > before { 0 } else { tries };
@@ -138,11 +139,11 @@ impl ExportRequest<'_> {
     }
 
     /// Writes the series that the selectors match. A series that matches several of them is written once.
-    fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>, seen: &mut SeenSeries) -> Result<(), Stop> {
+    fn all(&self, source: &Stored<'_>, out: &mut Pieces<'_>, seen: &mut SeenSeries) -> Result<(), Stop> {
         let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
         let mut samples = SeriesSamples::default();
         for (i, matchers) in self.selectors.iter().enumerate() {
-            let mut set = source.select(&Select { matchers, range: self.range }).map_err(failed)?;
+            let mut set = source.series().select(&Select { matchers, range: self.range }).map_err(failed)?;
             out.warn(&source.left_out())?;
             while set.next(&mut samples).map_err(failed)? {
                 if self.query.is_set() {
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
     use crate::http::queries::description::Description;
     use crate::seal::tests::{node_with, write_of};
-    use model::{Labels, Samples};
+    use model::{Labels, Samples, TenantId};
     use protocol::exposition::Dialect;
     use protocol::{exposition, jsonl};
     use stdx::budget::Account;
@@ -241,10 +242,10 @@ mod tests {
         let app = App::new(node.clone());
         let exporter = tokio::task::spawn_blocking(move || {
             let query = app.running.begin(Description::for_test());
-            let (tenant, selectors) = (TenantId::anonymous(), [Vec::new()]);
+            let (tenants, selectors) = (TenantId::anonymous().into(), [Vec::new()]);
             let request = ExportRequest {
                 app: &app,
-                tenant,
+                tenants,
                 selectors: &selectors,
                 range: TimeRange::ALL,
                 samples_max: 1_000_000,
@@ -311,9 +312,9 @@ mod tests {
         let app = App::new(node.clone());
         let exporter = tokio::task::spawn_blocking(move || {
             let (query, selectors) = (app.running.begin(Description::for_test()), [Vec::new()]);
-            let (tenant, range) = (TenantId::anonymous(), TimeRange::ALL);
+            let (tenants, range) = (TenantId::anonymous().into(), TimeRange::ALL);
             let (selectors, samples_max) = (&selectors, 1_000_000);
-            let request = ExportRequest { app: &app, tenant, selectors, range, samples_max, query };
+            let request = ExportRequest { app: &app, tenants, selectors, range, samples_max, query };
             let account = app.node.reads().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
             let done = request.all_or_again(&mut out).and_then(|()| out.end());

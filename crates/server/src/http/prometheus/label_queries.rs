@@ -5,16 +5,18 @@ use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
-use crate::http::principal::{ReadTenant, ReadTenants};
+use crate::http::principal::ReadTenants;
 use crate::http::queries::admission::{
-    allowance, check_canceled, left_bytes, on_query_thread, wait_for_series_of, wait_for_series_of_all,
+    allowance, check_canceled, left_bytes, on_query_thread, wait_for_series_of_all,
 };
 use crate::http::queries::description::{Description, Times};
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
-use crate::query_source::label_queries::{LabelQueries, LabelRequest, LabelsAcross, Limited};
+use crate::query_source::label_queries::{
+    ExemplarsBySeries, LabelQueries, LabelRequest, LabelsAcross, Limited,
+};
 use axum::extract::{Path, State};
-use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId, TenantSet, TimeRange};
+use model::{LabelsRef, Metadata, TenantId, TenantSet, TimeRange};
 use query::{Allowance, Matcher, QueryErrorKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,7 +88,7 @@ pub(in crate::http) fn label_queries_of<'a>(
     }
 }
 
-fn labels_across<'a>(
+pub(super) fn labels_across<'a>(
     app: &'a App,
     tenants: &'a TenantSet,
     turn: &'a Arc<Turn>,
@@ -152,40 +154,45 @@ fn end(json: &mut Json, cut: bool, mut warnings: Vec<String>) {
 pub(crate) async fn metadata(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
-    wait_for_series_of(&app, &tenant).await?;
+    wait_for_series_of_all(&app, &tenants).await?;
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
     let text = metric.as_deref().unwrap_or_default().into();
     let description = Description {
-        tenants: tenant.clone().into(),
+        tenants: tenants.clone(),
         path: "/api/v1/metadata",
         text,
         times: Times::default(),
         peer,
     };
     let answer = on_query_thread(&app, description, move |app, turn| {
-        let label_queries = label_queries_of(app, &tenant, turn, &allowance(turn));
+        let label_queries = labels_across(app, &tenants, turn, &allowance(turn));
         metadata_json(turn, &label_queries.metadata(metric.as_deref(), limit)?)
     });
     answer.await
 }
 
-fn metadata_json(turn: &Turn, all: &BTreeMap<String, Metadata>) -> Result<Json, ApiError> {
+fn metadata_json(turn: &Turn, all: &BTreeMap<String, Vec<Metadata>>) -> Result<Json, ApiError> {
     let mut json = Json::within(&turn.limits.answers);
     json.raw(r#"{"status":"success","data":{"#);
-    for (i, (metric, m)) in all.iter().enumerate() {
+    for (i, (metric, entries)) in all.iter().enumerate() {
         json.comma(i);
         json.string(metric);
-        json.raw(r#":[{"type":"#);
-        json.string(m.kind.as_str());
-        json.raw(r#","help":"#);
-        json.string(&m.help);
-        json.raw(r#","unit":"#);
-        json.string(&m.unit);
-        json.raw("}]");
+        json.raw(":[");
+        for (i, m) in entries.iter().enumerate() {
+            json.comma(i);
+            json.raw(r#"{"type":"#);
+            json.string(m.kind.as_str());
+            json.raw(r#","help":"#);
+            json.string(&m.help);
+            json.raw(r#","unit":"#);
+            json.string(&m.unit);
+            json.raw("}");
+        }
+        json.raw("]");
     }
     json.raw("}}");
     Ok(json.finish()?)
@@ -194,15 +201,15 @@ fn metadata_json(turn: &Turn, all: &BTreeMap<String, Metadata>) -> Result<Json, 
 pub(crate) async fn exemplars(
     State(app): State<App>,
     peer: Peer,
-    ReadTenant(tenant): ReadTenant,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
-    wait_for_series_of(&app, &tenant).await?;
+    wait_for_series_of_all(&app, &tenants).await?;
     let range = params.range()?;
     let text: Arc<str> = expression(&params).into();
     let times = Times::of(range);
     let description = Description {
-        tenants: tenant.clone().into(),
+        tenants: tenants.clone(),
         path: "/api/v1/query_exemplars",
         text: Arc::clone(&text),
         times,
@@ -213,13 +220,13 @@ pub(crate) async fn exemplars(
         let expr = query::parse_within(&text, &mut parsed)?;
         let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
         let request = LabelRequest { selectors: &selectors, range, limit: usize::MAX };
-        let label_queries = label_queries_of(app, &tenant, turn, &parsed);
+        let label_queries = labels_across(app, &tenants, turn, &parsed);
         exemplars_json(turn, &label_queries.exemplars(&request)?)
     });
     answer.await
 }
 
-fn exemplars_json(turn: &Turn, found: &BTreeMap<Labels, Vec<Exemplar>>) -> Result<Json, ApiError> {
+fn exemplars_json(turn: &Turn, found: &ExemplarsBySeries) -> Result<Json, ApiError> {
     let mut json = Json::within(&turn.limits.answers);
     json.raw(r#"{"status":"success","data":["#);
     for (i, (labels, exemplars)) in found.iter().enumerate() {

@@ -2,14 +2,15 @@
 //!
 //! All tenants' results together may take as much memory as the answer of one query.
 
-use super::{Found, LabelQueries, LabelRequest, Limited, in_label_order, is_tagged};
+use super::{ExemplarsBySeries, Found, LabelQueries, LabelRequest, Limited, in_label_order, is_tagged};
 use crate::query_source::tenant_label::{ORIGINAL_LABEL, TENANT_LABEL, matchers_for, put_labels, shown_name};
 use crate::refusal::Refusal;
+use head::TenantHead;
 use model::labels::METRIC_NAME;
-use model::{LabelsRef, TenantId};
+use model::{LabelsRef, Metadata, TenantId};
 use query::Matcher;
 use query::graphite::label_source::write_name;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shown<'a> {
@@ -94,25 +95,82 @@ impl LabelsAcross<'_> {
         })
     }
 
+    /// Lists series in memory that are active, with the tenant label if there are several tenants.
+    pub(crate) fn active_series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
+        if let [one] = &*self.0 {
+            return one.active_series(request);
+        }
+        self.answer(request, in_label_order, |queries, found, request| {
+            queries.add_series(found, request, Shown::SeriesOf(queries.tenant), TenantHead::is_active)?;
+            Ok(Vec::new())
+        })
+    }
+
+    /// Lists exemplars by series, with the tenant label if there are several tenants.
+    pub(crate) fn exemplars(&self, request: &LabelRequest<'_>) -> Result<ExemplarsBySeries, Refusal> {
+        if let [one] = &*self.0 {
+            return one.exemplars(request);
+        }
+        let (mut all, mut room) = (BTreeMap::new(), self.first().room());
+        for queries in &self.0 {
+            let Some(selectors) = selectors_for(queries.tenant, request) else { continue };
+            let request = LabelRequest { selectors: &selectors, ..*request };
+            queries.add_exemplars(&mut all, &mut room, &request, |labels| {
+                let mut shown = Vec::new();
+                put_labels(labels, queries.tenant, &mut shown);
+                LabelsRef::from_canonical(&shown).to_owned()
+            })?;
+        }
+        Ok(all)
+    }
+
+    /// Lists the metadata of metrics: of each metric, the entries in which the tenants differ.
+    pub(crate) fn metadata(
+        &self,
+        metric: Option<&str>,
+        limit: usize,
+    ) -> Result<BTreeMap<String, Vec<Metadata>>, Refusal> {
+        let (mut all, mut room) = (BTreeMap::<String, Vec<Metadata>>::new(), self.first().room());
+        for queries in &self.0 {
+            for (name, metadata) in queries.metadata_within(metric, limit, &mut room)? {
+                let of_metric = all.entry(name).or_default();
+                if !of_metric.contains(&metadata) {
+                    of_metric.push(metadata);
+                }
+            }
+            while all.len() > limit {
+                all.pop_last();
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) fn first(&self) -> &LabelQueries<'_> {
+        self.0.first().expect("BUG: a request has no tenant")
+    }
+
     fn answer(
         &self,
         request: &LabelRequest<'_>,
         order: fn(&[u8], &[u8]) -> std::cmp::Ordering,
         add: impl Fn(&LabelQueries<'_>, &mut Found<'_>, &LabelRequest<'_>) -> Result<Vec<String>, Refusal>,
     ) -> Result<Limited, Refusal> {
-        let first = self.0.first().expect("BUG: a request has no tenant");
-        let (mut found, mut left_out) = (first.found(request, order), BTreeSet::new());
+        let (mut found, mut left_out) = (self.first().found(request, order), BTreeSet::new());
         for queries in &self.0 {
             if found.is_cut() {
                 break;
             }
-            let of_tenant = |matchers: &Vec<Matcher>| matchers_for(queries.tenant, matchers);
-            let selectors: Vec<_> = request.selectors.iter().filter_map(of_tenant).collect();
-            if selectors.is_empty() && !request.selectors.is_empty() {
-                continue;
-            }
+            let Some(selectors) = selectors_for(queries.tenant, request) else { continue };
             left_out.extend(add(queries, &mut found, &LabelRequest { selectors: &selectors, ..*request })?);
         }
         Ok(found.answer(left_out.into_iter().collect()))
     }
+}
+
+/// Translates the request's selectors into those for the stored series of one tenant. Returns `None` if all of them exclude the
+/// tenant.
+fn selectors_for(tenant: &TenantId, request: &LabelRequest<'_>) -> Option<Vec<Vec<Matcher>>> {
+    let of_tenant = |matchers: &Vec<Matcher>| matchers_for(tenant, matchers);
+    let selectors: Vec<_> = request.selectors.iter().filter_map(of_tenant).collect();
+    (request.selectors.is_empty() || !selectors.is_empty()).then_some(selectors)
 }

@@ -6,8 +6,12 @@
 //!
 //! The number of distinct values is estimated from a sample: a value in `n` partitions counts as 1/`n` in each. With up
 //! to [`SAMPLES`] values, or one partition, the number is exact.
+//!
+//! For several tenants, the partitions of all tenants are counted as if they were those of one tenant. The label that names the
+//! tenant is added: it has a value for each tenant with series.
 
-use super::{ENTRY_BYTES, LabelQueries, Room, TURN_SERIES};
+use super::{ENTRY_BYTES, LabelQueries, LabelsAcross, Room, TURN_SERIES};
+use crate::query_source::tenant_label::{ORIGINAL_LABEL, TENANT_LABEL, shown_name};
 use crate::query_source::{Canceled, Turns};
 use crate::refusal::Refusal;
 use head::{Largest, NameCount, PairCount, TenantHead};
@@ -20,6 +24,10 @@ const SAMPLES: usize = 256;
 /// If a tenant has more than [`SAMPLES`] labels, this many values of each label are examined. The standard error is
 /// at most 9 %.
 const SAMPLES_MIN: usize = 32;
+
+/// Several tenants share these numbers, because each value is looked for in all of their partitions. But of each tenant, at least
+/// this many values are examined in a partition. The standard error of the number in a partition is at most 18 %.
+const SAMPLES_OF_TENANT_MIN: usize = 8;
 
 /// Each partition lists twice as many entries as were requested, and this many more.
 pub(super) const SPARE: usize = 16;
@@ -79,63 +87,6 @@ pub(crate) struct LabelValues {
 }
 
 impl LabelQueries<'_> {
-    /// Counts the tenant's series and labels. Of each kind, lists the `limit` entries with the largest counts.
-    pub(crate) fn cardinality(&self, limit: usize) -> Result<Cardinality, Refusal> {
-        let all: Vec<_> = self.turns().collect();
-        let Named { pairs, names, .. } = self.largest(&all, limit, Largest::of_all)?;
-        let (mut series_by_metric, mut series_by_pair) = (Counts::new(), Counts::new());
-        for (name, value) in pairs {
-            let series = sum(&all, |head| head.series_with(&name, &value))?;
-            series_by_pair.push((format!("{name}={value}"), series));
-            if name == METRIC_NAME {
-                series_by_metric.push((value, series));
-            }
-        }
-        let mut value_bytes_by_name = Counts::new();
-        for name in &names {
-            let bytes = sum(&all, |head| head.name_count(name).map_or(0, |name| name.bytes))?;
-            value_bytes_by_name.push((name.clone(), bytes));
-        }
-        Ok(Cardinality {
-            series: sum(&all, TenantHead::listed_count)?,
-            label_pairs: distinct_pairs(&all)?,
-            series_by_metric: largest_of(series_by_metric, limit),
-            series_by_pair: largest_of(series_by_pair, limit),
-            values_by_name: values_by_name(&all, names, limit)?,
-            value_bytes_by_name: largest_of(value_bytes_by_name, limit),
-        })
-    }
-
-    pub(crate) fn label_names_cardinality(&self, limit: usize) -> Result<LabelNames, Refusal> {
-        let all: Vec<_> = self.turns().collect();
-        let Named { names, .. } = self.largest(&all, limit, Largest::label_names)?;
-        let count = distinct(
-            &all,
-            SAMPLES,
-            TenantHead::names_count,
-            |head, number, found| found.pair(head.name(number)?.name, ""),
-            |head, found| head.name_count(&found.name).is_some(),
-        )?;
-        let (values, values_by_name) = (distinct_pairs(&all)?, values_by_name(&all, names, limit)?);
-        Ok(LabelNames { names: count, values, values_by_name })
-    }
-
-    pub(crate) fn label_values_cardinality(&self, name: &str, limit: usize) -> Result<LabelValues, Refusal> {
-        let all: Vec<_> = self.turns().collect();
-        let Named { pairs, .. } = self.largest(&all, limit, |count| Largest::values_of(name, count))?;
-        let mut series_by_value = Counts::new();
-        for (_, value) in pairs {
-            let series = sum(&all, |head| head.series_with(name, &value))?;
-            series_by_value.push((value, series));
-        }
-        Ok(LabelValues {
-            name: name.to_owned(),
-            values: distinct_values(&all, name, SAMPLES)?,
-            series: series_of(&all, name)?,
-            series_by_value: largest_of(series_by_value, limit),
-        })
-    }
-
     pub(crate) fn series_count(&self) -> Result<u64, Refusal> {
         Ok(sum(&self.turns().collect::<Vec<_>>(), TenantHead::listed_count)?)
     }
@@ -163,6 +114,139 @@ impl LabelQueries<'_> {
     }
 }
 
+impl LabelsAcross<'_> {
+    /// Counts the series and labels of the tenants. Of each kind, lists the `limit` entries with the largest counts. If there are
+    /// several tenants, the tenant label is included.
+    pub(crate) fn cardinality(&self, limit: usize) -> Result<Cardinality, Refusal> {
+        let mut found = cardinality(&self.0, limit)?;
+        if let Some(tenants) = self.series_by_tenant()? {
+            found.label_pairs += tenants.len() as u64;
+            found.values_by_name.push((TENANT_LABEL.to_owned(), tenants.len() as u64));
+            let pair = |(tenant, series): (String, u64)| (format!("{TENANT_LABEL}={tenant}"), series);
+            found.series_by_pair.extend(tenants.into_iter().map(pair));
+            found.values_by_name = largest_of(found.values_by_name, limit);
+            found.series_by_pair = largest_of(found.series_by_pair, limit);
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn label_names_cardinality(&self, limit: usize) -> Result<LabelNames, Refusal> {
+        let mut found = label_names(&self.0, limit)?;
+        if let Some(tenants) = self.series_by_tenant()? {
+            found.names += u64::from(!tenants.is_empty());
+            found.values += tenants.len() as u64;
+            found.values_by_name.push((TENANT_LABEL.to_owned(), tenants.len() as u64));
+            found.values_by_name = largest_of(found.values_by_name, limit);
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn label_values_cardinality(&self, name: &str, limit: usize) -> Result<LabelValues, Refusal> {
+        let Some(tenants) = self.series_by_tenant()? else { return label_values(&self.0, name, limit) };
+        if name == TENANT_LABEL {
+            return Ok(LabelValues {
+                name: name.to_owned(),
+                values: tenants.len() as u64,
+                series: tenants.iter().map(|(_, series)| series).sum(),
+                series_by_value: largest_of(tenants, limit),
+            });
+        }
+        let stored = if name == ORIGINAL_LABEL { TENANT_LABEL } else { name };
+        Ok(LabelValues { name: name.to_owned(), ..label_values(&self.0, stored, limit)? })
+    }
+
+    pub(crate) fn series_count(&self) -> Result<u64, Refusal> {
+        self.0.iter().map(LabelQueries::series_count).sum()
+    }
+
+    /// Number of series of each tenant that has any. `None` if there is only one tenant, which has no tenant label.
+    fn series_by_tenant(&self) -> Result<Option<Counts>, Refusal> {
+        if self.0.len() == 1 {
+            return Ok(None);
+        }
+        let count =
+            |queries: &LabelQueries<'_>| Ok((queries.tenant.as_str().to_owned(), queries.series_count()?));
+        let mut counts = self.0.iter().map(count).collect::<Result<Counts, Refusal>>()?;
+        counts.retain(|(_, series)| *series > 0);
+        Ok(Some(counts))
+    }
+}
+
+/// The partitions of each tenant.
+pub(super) fn turns_of<'a>(queries: &'a [LabelQueries<'_>]) -> Vec<Turns<'a>> {
+    queries.iter().flat_map(|queries| queries.turns()).collect()
+}
+
+/// The name under which a stored label is counted.
+fn name_among<'a>(queries: &[LabelQueries<'_>], stored: &'a str) -> &'a str {
+    if queries.len() == 1 { stored } else { shown_name(stored) }
+}
+
+fn first<'a, 'q>(queries: &'a [LabelQueries<'q>]) -> &'a LabelQueries<'q> {
+    queries.first().expect("BUG: a request has no tenant")
+}
+
+/// Number of values to examine in each partition of one of so many tenants.
+fn samples_of_each(samples: usize, tenants: usize) -> usize {
+    (samples / tenants).max(SAMPLES_OF_TENANT_MIN)
+}
+
+fn cardinality(queries: &[LabelQueries<'_>], limit: usize) -> Result<Cardinality, Refusal> {
+    let all = turns_of(queries);
+    let Named { pairs, names, .. } = first(queries).largest(&all, limit, Largest::of_all)?;
+    let (mut series_by_metric, mut series_by_pair) = (Counts::new(), Counts::new());
+    for (name, value) in pairs {
+        let series = sum(&all, |head| head.series_with(&name, &value))?;
+        series_by_pair.push((format!("{}={value}", name_among(queries, &name)), series));
+        if name == METRIC_NAME {
+            series_by_metric.push((value, series));
+        }
+    }
+    let mut value_bytes_by_name = Counts::new();
+    for name in &names {
+        let bytes = sum(&all, |head| head.name_count(name).map_or(0, |name| name.bytes))?;
+        value_bytes_by_name.push((name_among(queries, name).to_owned(), bytes));
+    }
+    Ok(Cardinality {
+        series: sum(&all, TenantHead::listed_count)?,
+        label_pairs: distinct_pairs(&all, queries.len())?,
+        series_by_metric: largest_of(series_by_metric, limit),
+        series_by_pair: largest_of(series_by_pair, limit),
+        values_by_name: values_by_name(&all, queries, names, limit)?,
+        value_bytes_by_name: largest_of(value_bytes_by_name, limit),
+    })
+}
+
+fn label_names(queries: &[LabelQueries<'_>], limit: usize) -> Result<LabelNames, Refusal> {
+    let all = turns_of(queries);
+    let Named { names, .. } = first(queries).largest(&all, limit, Largest::label_names)?;
+    let count = distinct(
+        &all,
+        samples_of_each(SAMPLES, queries.len()),
+        TenantHead::names_count,
+        |head, number, found| found.pair(head.name(number)?.name, ""),
+        |head, found| head.name_count(&found.name).is_some(),
+    )?;
+    let values = distinct_pairs(&all, queries.len())?;
+    Ok(LabelNames { names: count, values, values_by_name: values_by_name(&all, queries, names, limit)? })
+}
+
+fn label_values(queries: &[LabelQueries<'_>], name: &str, limit: usize) -> Result<LabelValues, Refusal> {
+    let all = turns_of(queries);
+    let Named { pairs, .. } = first(queries).largest(&all, limit, |count| Largest::values_of(name, count))?;
+    let mut series_by_value = Counts::new();
+    for (_, value) in pairs {
+        let series = sum(&all, |head| head.series_with(name, &value))?;
+        series_by_value.push((value, series));
+    }
+    Ok(LabelValues {
+        name: name.to_owned(),
+        values: distinct_values(&all, name, samples_of_each(SAMPLES, queries.len()))?,
+        series: series_of(&all, name)?,
+        series_by_value: largest_of(series_by_value, limit),
+    })
+}
+
 /// Counts the series that have a label. If it has more than [`VALUES_MAX`] values, the number is extrapolated.
 fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Canceled> {
     let mut sum = 0;
@@ -181,9 +265,18 @@ fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Canceled> {
     Ok(sum)
 }
 
-fn values_by_name(all: &[Turns<'_>], names: BTreeSet<String>, limit: usize) -> Result<Counts, Canceled> {
+fn values_by_name(
+    all: &[Turns<'_>],
+    queries: &[LabelQueries<'_>],
+    names: BTreeSet<String>,
+    limit: usize,
+) -> Result<Counts, Canceled> {
     let samples = if names.len() <= SAMPLES { SAMPLES } else { SAMPLES_MIN };
-    let count = |name: String| distinct_values(all, &name, samples).map(|values| (name, values));
+    let samples = samples_of_each(samples, queries.len());
+    let count = |name: String| {
+        let values = distinct_values(all, &name, samples)?;
+        Ok::<_, Canceled>((name_among(queries, &name).to_owned(), values))
+    };
     Ok(largest_of(names.into_iter().map(count).collect::<Result<_, _>>()?, limit))
 }
 
@@ -198,13 +291,13 @@ fn distinct_values(all: &[Turns<'_>], name: &str, samples: usize) -> Result<u64,
     )
 }
 
-fn distinct_pairs(all: &[Turns<'_>]) -> Result<u64, Canceled> {
+fn distinct_pairs(all: &[Turns<'_>], tenants: usize) -> Result<u64, Canceled> {
     let count = |head: &TenantHead| (head.pair_count(), head.pairs_end());
     let copy = |head: &TenantHead, number, found: &mut Sampled| {
         let pair = head.pair(number)?;
         found.pair(pair.name, pair.value)
     };
-    distinct(all, SAMPLES, count, copy, has_pair)
+    distinct(all, samples_of_each(SAMPLES, tenants), count, copy, has_pair)
 }
 
 fn has_pair(head: &TenantHead, pair: &Sampled) -> bool {

@@ -4,7 +4,9 @@
 //! Each partition counts the new series of only some pairs ([`TenantHead::gained`]). For every other pair, it knows
 //! an upper bound.
 
-use super::{ENTRY_BYTES, LabelQueries, Room};
+use super::cardinality::{sum, turns_of};
+use super::{ENTRY_BYTES, LabelsAcross, Room};
+use crate::query_source::tenant_label::{TENANT_LABEL, shown_name};
 use crate::refusal::Refusal;
 use head::{Gain, Gains, TenantHead};
 use std::cmp::Reverse;
@@ -67,38 +69,61 @@ impl Sum {
             most: most + others_max - counted,
             series: 0,
         };
-        let mut top: Vec<_> = pairs.into_iter().map(grown).collect();
-        // entries with equal numbers stay in the order of their names, because the sort is stable
-        top.sort_by_key(|grown| Reverse((grown.least, grown.most)));
-        top.truncate(limit);
-        for grown in &mut top {
+        let mut all = Top { top: pairs.into_iter().map(grown).collect(), others_max };
+        all.sort();
+        all.top.truncate(limit);
+        for grown in &mut all.top {
             grown.series = series(&grown.name, &grown.value)?;
         }
-        Ok(Top { top, others_max })
+        Ok(all)
     }
 }
 
-impl LabelQueries<'_> {
+impl Top {
+    /// Entries with equal numbers stay in the order in which they are, which is that of their names.
+    fn sort(&mut self) {
+        self.top.sort_by_key(|grown| Reverse((grown.least, grown.most)));
+    }
+}
+
+impl LabelsAcross<'_> {
     /// Finds the `limit` metrics and the `limit` label pairs with the most new series. `now_s` is the present time of
-    /// the steady clock.
+    /// the steady clock. If there are several tenants, the tenant label is included, whose numbers are exact.
     pub(crate) fn growth(&self, limit: usize, now_s: u32) -> Result<Growth, Refusal> {
-        let all: Vec<_> = self.turns().collect();
         let (mut created, mut metrics, mut pairs, mut room) =
-            (0, Sum::default(), Sum::default(), self.room());
-        for turns in &all {
-            let mut added = Ok(());
-            turns.turn(|head| {
-                let gained = head.gained(now_s);
-                created += gained.created;
-                let sums = [(&mut metrics, &gained.metrics), (&mut pairs, &gained.pairs)];
-                added = sums.into_iter().try_for_each(|(sum, gains)| sum.add(gains, &mut room));
-                true
-            })?;
-            added?;
+            (0, Sum::default(), Sum::default(), self.first().room());
+        let mut by_tenant = Vec::new();
+        for of_tenant in &self.0 {
+            let before = created;
+            for turns in of_tenant.turns() {
+                let mut added = Ok(());
+                turns.turn(|head| {
+                    let gained = head.gained(now_s);
+                    created += gained.created;
+                    let sums = [(&mut metrics, &gained.metrics), (&mut pairs, &gained.pairs)];
+                    added = sums.into_iter().try_for_each(|(sum, gains)| sum.add(gains, &mut room));
+                    true
+                })?;
+                added?;
+            }
+            by_tenant.push((of_tenant, created - before));
         }
-        let series = |name: &str, value: &str| {
-            Ok(super::cardinality::sum(&all, |head: &TenantHead| head.series_with(name, value))?)
-        };
-        Ok(Growth { created, metrics: metrics.top(limit, series)?, pairs: pairs.top(limit, series)? })
+        let all = turns_of(&self.0);
+        let series =
+            |name: &str, value: &str| Ok(sum(&all, |head: &TenantHead| head.series_with(name, value))?);
+        let (metrics, mut pairs) = (metrics.top(limit, series)?, pairs.top(limit, series)?);
+        if self.0.len() > 1 {
+            for pair in &mut pairs.top {
+                pair.name = shown_name(&pair.name).to_owned();
+            }
+            for (of_tenant, created) in by_tenant.into_iter().filter(|(_, created)| *created > 0) {
+                let (name, value) = (TENANT_LABEL.to_owned(), of_tenant.tenant.as_str().to_owned());
+                let series = of_tenant.series_count()?;
+                pairs.top.push(Grown { name, value, least: created, most: created, series });
+            }
+            pairs.sort();
+            pairs.top.truncate(limit);
+        }
+        Ok(Growth { created, metrics, pairs })
     }
 }

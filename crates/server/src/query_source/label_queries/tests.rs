@@ -21,13 +21,35 @@ async fn listed<R: Send + 'static>(
     memory_bytes: u64,
     list: impl FnOnce(&LabelQueries<'_>) -> R + Send + 'static,
 ) -> R {
-    let node = node.clone();
+    counted(node, memory_bytes, move |queries| list(&queries.0[0])).await
+}
+
+/// Like [`listed`], for what is counted across tenants.
+async fn counted<R: Send + 'static>(
+    node: &Node,
+    memory_bytes: u64,
+    count: impl FnOnce(&LabelsAcross<'_>) -> R + Send + 'static,
+) -> R {
+    across(node, &[TenantId::anonymous()], memory_bytes, count).await
+}
+
+async fn across<R: Send + 'static>(
+    node: &Node,
+    tenants: &[TenantId],
+    memory_bytes: u64,
+    count: impl FnOnce(&LabelsAcross<'_>) -> R + Send + 'static,
+) -> R {
+    let (node, tenants) = (node.clone(), tenants.to_vec());
     let task = tokio::task::spawn_blocking(move || {
-        let canceled = Arc::new(AtomicBool::new(false));
-        let (tenant, usage) = (TenantId::anonymous(), Usage::default());
-        let label_queries =
-            LabelQueries { context: node.reads(), tenant: &tenant, canceled, memory_bytes, usage: &usage };
-        let found = list(&label_queries);
+        let (canceled, usage) = (Arc::new(AtomicBool::new(false)), Usage::default());
+        let queries = |tenant| LabelQueries {
+            context: node.reads(),
+            tenant,
+            canceled: Arc::clone(&canceled) as _,
+            memory_bytes,
+            usage: &usage,
+        };
+        let found = count(&LabelsAcross(tenants.iter().map(queries).collect()));
         assert!(usage.peak_memory_bytes() <= memory_bytes);
         found
     });
@@ -121,6 +143,10 @@ async fn tables_are_not_read_where_memory_has_as_many_as_are_wanted() {
 
 /// Writes `count` series of a metric. Each has its own value of the label `own` and one of three zones.
 async fn write_metric(node: &Node, metric: &str, own: &str, count: usize) {
+    write_metric_of(node, &TenantId::anonymous(), metric, own, count).await;
+}
+
+async fn write_metric_of(node: &Node, tenant: &TenantId, metric: &str, own: &str, count: usize) {
     let mut encoder = V1Encoder::new();
     for i in 0..count {
         let (value, zone) = (format!("v{i}"), format!("z{}", i % 3));
@@ -129,7 +155,7 @@ async fn write_metric(node: &Node, metric: &str, own: &str, count: usize) {
     }
     let body = encoder.finish().to_vec();
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
-    write(node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
+    write(node, tenant.clone(), Version::V1, body, memory).await.unwrap();
 }
 
 fn counts(list: &[(String, u64)]) -> Vec<(&str, u64)> {
@@ -143,8 +169,8 @@ async fn cardinality_is_that_of_all_partitions_together() {
     write_metric(&node, "large", "instance", 150).await;
     write_metric(&node, "middle", "instance", 60).await;
     write_metric(&node, "small", "job", 2).await;
-    listed(&node, 1 << 20, |label_queries| {
-        let found = label_queries.cardinality(3).unwrap();
+    counted(&node, 1 << 20, |queries| {
+        let found = queries.cardinality(3).unwrap();
         // the label pairs are 3 metrics, 150 instances, 2 jobs and 3 zones
         assert_eq!((found.series, found.label_pairs), (212, 158));
         let check = |list: &[(String, u64)], expected: [(&str, u64); 3]| assert_eq!(counts(list), expected);
@@ -152,18 +178,18 @@ async fn cardinality_is_that_of_all_partitions_together() {
         check(&found.series_by_pair, [("__name__=large", 150), ("zone=z0", 71), ("zone=z1", 71)]);
         check(&found.values_by_name, [("instance", 150), ("__name__", 3), ("zone", 3)]);
         assert_eq!(found.value_bytes_by_name[0].0, "instance");
-        assert_eq!(counts(&label_queries.cardinality(1).unwrap().series_by_metric), [("large", 150)]);
-        let names = label_queries.label_names_cardinality(2).unwrap();
+        assert_eq!(counts(&queries.cardinality(1).unwrap().series_by_metric), [("large", 150)]);
+        let names = queries.label_names_cardinality(2).unwrap();
         assert_eq!((names.names, names.values), (4, 158));
         assert_eq!(counts(&names.values_by_name), [("instance", 150), ("__name__", 3)]);
-        let zones = label_queries.label_values_cardinality("zone", 2).unwrap();
+        let zones = queries.label_values_cardinality("zone", 2).unwrap();
         assert_eq!((zones.values, zones.series), (3, 212));
         assert_eq!(counts(&zones.series_by_value), [("z0", 71), ("z1", 71)]);
-        let jobs = label_queries.label_values_cardinality("job", 5).unwrap();
+        let jobs = queries.label_values_cardinality("job", 5).unwrap();
         assert_eq!((jobs.series, counts(&jobs.series_by_value)), (2, vec![("v0", 1), ("v1", 1)]));
     })
     .await;
-    let refused = listed(&node, 1_000, |label_queries| label_queries.cardinality(3).unwrap_err()).await;
+    let refused = counted(&node, 1_000, |queries| queries.cardinality(3).unwrap_err()).await;
     assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
     stop(node).await;
 }
@@ -182,8 +208,8 @@ async fn growth_is_that_of_all_partitions_together_since_the_start() {
         assert!(top.top.iter().all(|grown| grown.least <= grown.most && grown.least <= grown.series));
         top.top.iter().map(|grown| (name(grown), grown.least, grown.most)).collect()
     };
-    listed(&node, 1 << 20, move |label_queries| {
-        let Growth { created, metrics, pairs } = label_queries.growth(3, now_s).unwrap();
+    counted(&node, 1 << 20, move |queries| {
+        let Growth { created, metrics, pairs } = queries.growth(3, now_s).unwrap();
         assert_eq!((created, metrics.others_max), (210, 0));
         let metric = |name: &str, count| (format!("__name__={name}"), count, count);
         assert_eq!(names(&metrics), [metric("large", 150), metric("middle", 60)]);
@@ -195,19 +221,18 @@ async fn growth_is_that_of_all_partitions_together_since_the_start() {
             assert!((70 - 20..=70).contains(least) && (70..=70 + 20).contains(most), "{zones:?}");
         }
         // an hour later, the series are no longer new
-        assert_eq!(label_queries.growth(3, now_s + 4_200).unwrap(), Growth::default());
+        assert_eq!(queries.growth(3, now_s + 4_200).unwrap(), Growth::default());
     })
     .await;
-    let refused =
-        listed(&node, 1_000, move |label_queries| label_queries.growth(3, now_s).unwrap_err()).await;
+    let refused = counted(&node, 1_000, move |queries| queries.growth(3, now_s).unwrap_err()).await;
     assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
     stop(node).await;
     // series that were restored from the journal do not count as new
     let again = node_with(dir.path(), |settings| settings.partitions = 3).await;
     let now_s = again.reads().steady_s();
-    listed(&again, 1 << 20, move |label_queries| {
-        assert_eq!(label_queries.series_count().unwrap(), 210);
-        assert_eq!(label_queries.growth(3, now_s).unwrap(), Growth::default());
+    counted(&again, 1 << 20, move |queries| {
+        assert_eq!(queries.series_count().unwrap(), 210);
+        assert_eq!(queries.growth(3, now_s).unwrap(), Growth::default());
     })
     .await;
     stop(again).await;
@@ -233,8 +258,8 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
     };
     let check = async |since_s: u32, expected: &'static [(&'static str, u64)]| {
         let series = expected.iter().map(|(_, series)| series).sum::<u64>();
-        listed(&node, 1 << 20, move |label_queries| {
-            let found = label_queries.unqueried(10, since_s).unwrap();
+        counted(&node, 1 << 20, move |queries| {
+            let found = queries.unqueried(10, since_s).unwrap();
             assert_eq!((counts(&found.series_by_metric), found.series), (expected.to_vec(), series));
             assert!(found.is_complete);
         })
@@ -255,8 +280,7 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
     select(&[matcher("__name__", MatchOp::Regex, ".*")], true);
     check(now_s, &[]).await;
     check(node.reads().steady_s() + 10, &[("a", 30), ("b", 20), ("c", 10), ("d", 5)]).await;
-    let limited =
-        listed(&node, 1 << 20, move |label_queries| label_queries.unqueried(1, now_s + 100).unwrap());
+    let limited = counted(&node, 1 << 20, move |queries| queries.unqueried(1, now_s + 100).unwrap());
     assert_eq!(limited.await.series_by_metric, [("a".into(), 30)]);
     stop(node).await;
 }
@@ -271,8 +295,8 @@ async fn distinct_values_are_estimated_where_there_are_many() {
         write_metric(&node, &format!("m{metric}"), "shared", 1_000).await;
     }
     write_metric(&node, "unique", "own", 4_000).await;
-    listed(&node, 1 << 20, |label_queries| {
-        let found = label_queries.cardinality(10).unwrap();
+    counted(&node, 1 << 20, |queries| {
+        let found = queries.cardinality(10).unwrap();
         let (shared, own) =
             (found.values_by_name.iter().find(|n| n.0 == "shared").unwrap().1, &found.values_by_name[0]);
         assert_eq!(own, &("own".into(), 4_000), "each value of one partition counts as one");
@@ -280,6 +304,62 @@ async fn distinct_values_are_estimated_where_there_are_many() {
         let pairs = found.label_pairs;
         assert!((4_500..=5_600).contains(&pairs), "{pairs} of 5,016");
         assert_eq!(found.series_by_metric[..2], [("unique".into(), 4_000), ("m0".into(), 1_000)]);
+    })
+    .await;
+    stop(node).await;
+}
+
+/// Tenants `a` and `b` have the metric `m`, `b` also the metric `n`.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_tenants_are_counted_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| settings.partitions = 3).await;
+    let tenants = ["a", "b"].map(|name| TenantId::parse(name).unwrap());
+    write_metric_of(&node, &tenants[0], "m", "instance", 6).await;
+    write_metric_of(&node, &tenants[1], "m", "instance", 3).await;
+    write_metric_of(&node, &tenants[1], "n", "job", 2).await;
+    let now_s = node.reads().steady_s();
+    across(&node, &tenants, 1 << 20, move |queries| {
+        assert_eq!(queries.series_count().unwrap(), 11);
+        // the label pairs are 2 metrics, 6 instances, 2 jobs, 3 zones and 2 tenants
+        let found = queries.cardinality(3).unwrap();
+        assert_eq!((found.series, found.label_pairs), (11, 15));
+        assert_eq!(counts(&found.series_by_metric), [("m", 9), ("n", 2)]);
+        let pairs = [("__name__=m", 9), ("__tenant_id__=a", 6), ("__tenant_id__=b", 5)];
+        assert_eq!(counts(&found.series_by_pair), pairs);
+        assert_eq!(counts(&found.values_by_name), [("instance", 6), ("zone", 3), ("__name__", 2)]);
+        let names = queries.label_names_cardinality(9).unwrap();
+        assert_eq!((names.names, names.values, names.values_by_name.len()), (5, 15, 5));
+        let of_tenants = queries.label_values_cardinality("__tenant_id__", 1).unwrap();
+        assert_eq!((of_tenants.values, of_tenants.series), (2, 11));
+        assert_eq!(counts(&of_tenants.series_by_value), [("a", 6)]);
+        let zones = queries.label_values_cardinality("zone", 2).unwrap();
+        assert_eq!((zones.values, zones.series), (3, 11));
+        assert_eq!(counts(&zones.series_by_value), [("z0", 4), ("z1", 4)]);
+        let Growth { created, metrics, pairs } = queries.growth(2, now_s).unwrap();
+        let names =
+            |top: &Top| -> Vec<_> { top.top.iter().map(|g| (g.value.clone(), g.least, g.series)).collect() };
+        assert_eq!((created, names(&metrics)), (11, vec![("m".into(), 9, 9), ("n".into(), 2, 2)]));
+        assert_eq!(names(&pairs), [("a".into(), 6, 6), ("b".into(), 5, 5)]);
+        assert_eq!(counts(&queries.unqueried(9, now_s).unwrap().series_by_metric), [("m", 9), ("n", 2)]);
+    })
+    .await;
+    tokio::task::block_in_place(|| {
+        let wanted = Arc::new(AtomicBool::new(false));
+        let source = Source::new(node.reads(), tenants[0].clone(), 1_000, wanted).recording();
+        let select = query::Select { matchers: &[Matcher::equal("__name__", "m")], range: TimeRange::ALL };
+        let mut set = query::SeriesSource::select(&source, &select).unwrap();
+        while set.next(&mut model::SeriesSamples::default()).unwrap() {}
+    });
+    across(&node, &tenants, 1 << 20, move |queries| {
+        let found = queries.unqueried(9, now_s).unwrap();
+        assert_eq!((counts(&found.series_by_metric), found.series), (vec![("m", 3), ("n", 2)], 5));
+    })
+    .await;
+    let only_b = [TenantId::parse("c").unwrap(), tenants[1].clone()];
+    across(&node, &only_b, 1 << 20, move |queries| {
+        let found = queries.label_values_cardinality("__tenant_id__", 9).unwrap();
+        assert_eq!(counts(&found.series_by_value), [("b", 5)], "a tenant without series has no label");
     })
     .await;
     stop(node).await;
