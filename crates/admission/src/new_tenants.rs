@@ -15,6 +15,8 @@ pub struct NewTenants {
     burst: Duration,
     /// When the bucket will be full. If that time is past, the bucket is full.
     full_at: Option<Instant>,
+    /// The highest number of tokens that were missing.
+    peak: u64,
     recent: Recent,
 }
 
@@ -33,7 +35,7 @@ impl NewTenants {
         let recent =
             Recent { most: burst.clamp(RECENT.0, RECENT.1), order: VecDeque::new(), all: HashSet::new() };
         let burst = interval.saturating_mul(u32::try_from(burst).unwrap_or(u32::MAX));
-        Self { interval, burst, full_at: None, recent }
+        Self { interval, burst, full_at: None, peak: 0, recent }
     }
 
     /// Takes a token for a new tenant. If there is none, returns the time until the next one.
@@ -47,8 +49,20 @@ impl NewTenants {
             return Err(owed.saturating_sub(self.burst));
         }
         self.full_at = Some(full_at);
+        self.peak = self.peak.max(self.missing(now));
         self.recent.add(tenant);
         Ok(())
+    }
+
+    /// How many tokens are missing: those that were taken and have not been added again.
+    pub fn missing(&self, now: Instant) -> u64 {
+        let owed = self.full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        u64::try_from(owed.as_nanos().div_ceil(self.interval.as_nanos().max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// The highest number of tokens that were missing at a time.
+    pub const fn peak(&self) -> u64 {
+        self.peak
     }
 }
 
@@ -96,7 +110,9 @@ mod tests {
         }
         assert_eq!(bucket.admit(&c, now), Err(Duration::from_secs(60)));
         assert_eq!(bucket.admit(&c, after(20)), Err(Duration::from_secs(40)));
+        assert_eq!([0, 20, 60, 120].map(|second| bucket.missing(after(second))), [2, 2, 1, 0]);
         assert_eq!((bucket.admit(&a, after(20)), bucket.admit(&c, after(60))), (Ok(()), Ok(())));
+        assert_eq!((bucket.missing(after(60)), bucket.missing(after(999)), bucket.peak()), (2, 0, 2));
     }
 
     /// Relays start again with the points of many tenants, each of which comes again before its series exist.

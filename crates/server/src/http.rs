@@ -49,8 +49,8 @@ mod tenant_status;
 use crate::audit::Audit;
 use crate::auth::Access;
 use crate::limits::gate::Gate;
-use crate::listen::PendingHandshakes;
 use crate::listen::lines::new_series_queue::NewSeriesQueue;
+use crate::listen::{Connections, PendingHandshakes};
 use crate::node::Node;
 use crate::refusal::Jitter;
 use crate::refusal::{OTHER, REASONS};
@@ -69,7 +69,7 @@ use queries::running_queries::RunningQueries;
 use recent_refusals::RecentRefusals;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 
 /// What all requests have in common. It is cloned several times for each request, which one pointer makes cheap.
@@ -93,6 +93,8 @@ pub(crate) struct Parts {
     pub(crate) recent_refusals: Arc<RecentRefusals>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) new_series_queue: Arc<NewSeriesQueue>,
+    /// The connections of the main listener, once it exists.
+    pub(crate) connections: OnceLock<Connections>,
     pub(crate) handshakes: PendingHandshakes,
     /// Those of gRPC are bounded separately, because it has fewer connections.
     pub(crate) grpc_handshakes: PendingHandshakes,
@@ -190,6 +192,7 @@ impl App {
             recent_refusals: Arc::new(RecentRefusals::new(Arc::clone(clock))),
             audit: Arc::new(Audit::new(Arc::clone(clock))),
             new_series_queue: Arc::new(NewSeriesQueue::new(&node.writes().inflight, node.budget())),
+            connections: OnceLock::new(),
             handshakes: PendingHandshakes::among(settings.connections_max),
             grpc_handshakes: PendingHandshakes::among(settings.otlp_grpc.connections_max),
             waiting: Gate::new(concurrency * QUERIES_WAITING),

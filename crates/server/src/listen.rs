@@ -25,14 +25,14 @@ mod stall;
 pub(crate) mod statsd;
 mod unstored;
 
-pub(crate) use connections::Connection;
+pub(crate) use connections::{Connection, Connections};
 pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHandshakes};
 pub use lines::{GraphiteSockets, TenantSockets};
 pub(crate) use peer::Peer;
 
 use crate::tls::{Alpn, ClientNames};
 use axum::Router;
-use connections::{Connections, Full, GRACE, Link, NEWEST, Place, Victims};
+use connections::{Full, GRACE, Link, NEWEST, Place, Victims};
 use handshake::Pending;
 use http1::Http1;
 use http2::Http2;
@@ -149,6 +149,10 @@ impl Listener {
 
     pub(crate) fn encrypted(self, handshakes: Option<Handshakes>) -> Self {
         Self { handshakes, ..self }
+    }
+
+    pub(crate) fn connections(&self) -> Connections {
+        self.connections.clone()
     }
 
     pub(crate) fn report(&self, registry: &Registry, name: &'static str, help: &'static str) {

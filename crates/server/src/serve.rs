@@ -60,6 +60,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     let main = Listener::new(main, service, settings.connections_max, settings.transfer_rate)
         .encrypted(handshakes.clone());
     main.report(registry, "floodmark_http_connections", "Open connections.");
+    app.connections.get_or_init(|| main.connections());
     let grpc = grpc.map(|socket| {
         let (service, memory) = (http::grpc_router(app.clone()), node.writes().grpc.clone());
         let most = settings.otlp_grpc.connections_max;

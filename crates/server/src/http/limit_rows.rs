@@ -259,7 +259,7 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
         used: Some(use_of.used_bytes),
         peak: Some(use_of.peak_bytes.max(use_of.used_bytes)),
     });
-    accounts.chain(gates(app)).chain(uncounted(settings)).collect()
+    accounts.chain(gates(app)).chain(senders(app)).collect()
 }
 
 /// Says how the accounts follow from the setting `memory`, and where its value comes from.
@@ -354,11 +354,21 @@ fn gates(app: &App) -> Vec<Row> {
     rows
 }
 
-/// Limits of the node whose use is not counted here.
-fn uncounted(settings: &Settings) -> impl Iterator<Item = Row> {
-    ["connections", "tenant_burst", "tenants_per_minute"]
-        .into_iter()
-        .map(move |key| row_of_setting(settings, key))
+/// Limits on connections and on new tenants.
+fn senders(app: &App) -> [Row; 3] {
+    let (settings, writes) = (app.node.settings(), app.node.writes());
+    let connections = match app.connections.get() {
+        Some(open) => Counts { limit: settings.connections_max, used: open.count(), peak: open.peak() }
+            .row_of_setting(settings, "connections"),
+        None => row_of_setting(settings, "connections"),
+    };
+    let (used, peak) = {
+        let bucket = writes.new_tenants.lock();
+        (bucket.missing(writes.clock.instant()) as usize, bucket.peak() as usize)
+    };
+    let burst = Counts { limit: settings.tenant_burst, used, peak }.row_of_setting(settings, "tenant_burst");
+    // what is used of the rate is missing from the burst
+    [connections, burst, row_of_setting(settings, "tenants_per_minute")]
 }
 
 /// The value in effect of a setting of the node.

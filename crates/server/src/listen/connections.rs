@@ -56,8 +56,9 @@ const COMPARED: usize = 256;
 /// Maximum number of connections visited once a candidate is found. Visiting all would cost more than serving a request.
 const VISITED: usize = 1024;
 
+/// The open connections of a listener. Clones are the same.
 #[derive(Debug, Clone)]
-pub(super) struct Connections(Arc<All>);
+pub(crate) struct Connections(Arc<All>);
 
 #[derive(Debug)]
 struct All {
@@ -73,6 +74,8 @@ struct All {
 struct Open {
     next: u64,
     links: BTreeMap<u64, Arc<Link>>,
+    /// The largest number of open connections.
+    peak: usize,
     /// Where the next search for a connection to close begins.
     cursor: u64,
 }
@@ -201,6 +204,7 @@ impl Connections {
             freed: Arc::clone(&self.0.freed),
         });
         open.links.insert(number, Arc::clone(&link));
+        open.peak = open.peak.max(open.links.len());
         Ok(Place { all: self.clone(), number, link })
     }
 
@@ -209,8 +213,13 @@ impl Connections {
         let _ = tokio::time::timeout_at(until, self.0.freed.notified()).await;
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.open.lock().links.len()
+    }
+
+    /// The largest number of connections that were open at a time.
+    pub(crate) fn peak(&self) -> usize {
+        self.0.open.lock().peak
     }
 }
 
