@@ -101,14 +101,33 @@ pub(crate) async fn write<D: Decoder>(
     match resolve(context, decoders, (request, None), rules, thread, place, began).await? {
         Looked::Up(resolved, known) => {
             drop(again); // the body is not needed any more
-            let outcome = store_within(context, &tenant, known, resolved).await?;
-            counted(context, &principal, outcome).await
+            store_and_count(context, &principal, known, resolved).await
         }
         Looked::Unsummed { unsummed, memory, others, known } => {
             let again = again.expect("BUG: a protocol without totals has increments of histograms");
             write_summed(context, decoders, again, (unsummed, memory), (others, known), began).await
         }
     }
+}
+
+/// Stores a request whose series were looked up, and counts its points in the series that are computed from them.
+async fn store_and_count(
+    context: &Arc<Context>,
+    principal: &Principal,
+    known: Pass,
+    mut resolved: Resolved,
+) -> Result<Outcome, Unwritten> {
+    let Some(contributions) = resolved.prepared.outcome.contributions.take() else {
+        return store_within(context, &principal.tenant, known, resolved).await;
+    };
+    let (context, principal) = (Arc::clone(context), principal.clone());
+    // this goes on if the sender does not wait for the answer: its points may be durable nevertheless
+    let storing = tokio::spawn(async move {
+        let mut outcome = store_within(&context, &principal.tenant, known, resolved).await?;
+        outcome.contributions = Some(contributions);
+        counted(&context, &principal, outcome).await
+    });
+    storing.await.unwrap_or_else(|error| Err(internal(format!("storing points failed: {error}")).into()))
 }
 
 /// Counts the points of a body that is durable in the series that are computed from them, and stores those that come back.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use stdx::budget::Reservation;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 
+mod computed;
 pub(crate) mod histograms;
 mod known;
 mod limits;

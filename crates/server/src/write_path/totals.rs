@@ -22,7 +22,7 @@ use super::gates::Place;
 use super::in_use::{IN_USE_BYTES, InUse};
 use super::route::need_bytes_of_floats;
 use super::{Answered, Context, Decoders, Encoded, Looked, Unwritten};
-use super::{Resolved, answered, counted, internal, resolve, store_within, submit};
+use super::{Resolved, answered, internal, resolve, store_and_count, submit};
 use crate::limits::gate::Pass;
 use crate::partition::submission::{Answer, Outcome, Submission, SubmittedExponential};
 use crate::partition::sums::{EXPONENTIAL_BYTES, shared::Stamp};
@@ -245,10 +245,7 @@ pub(super) async fn write_summed<D: Decoder>(
         again.set_message(message);
     }
     let mut refused = None;
-    let stored = match store_within(context, &tenant, known, others).await {
-        Ok(outcome) => counted(context, &principal, outcome).await,
-        refused => refused,
-    };
+    let stored = store_and_count(context, &principal, known, others).await;
     let mut outcome = unless_partial(stored, &mut refused)?;
     let beside = |unwritten: Unwritten, outcome: &Outcome| Unwritten {
         samples: unwritten.samples + outcome.samples,
@@ -339,11 +336,7 @@ async fn write_part<D: Decoder>(
                 submission.in_use = Some(Arc::clone(in_use));
             }
             let left = resolved.left;
-            let stored = match store_within(context, &tenant, known, resolved).await {
-                Ok(outcome) => counted(context, &principal, outcome).await,
-                refused => refused,
-            };
-            Ok((stored, left))
+            Ok((store_and_count(context, &principal, known, resolved).await, left))
         }
         Looked::Unsummed { .. } => {
             Err(internal("a request has increments although they were added up".into()).into())
