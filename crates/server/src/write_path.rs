@@ -43,7 +43,7 @@ use crate::partition::{Command, QUEUE_MAX};
 use crate::refusal::Refusal;
 use admission::WriteRefusal;
 use admission_facts::AdmissionFacts;
-use aggregator::GivenBack;
+use aggregator::{Aggregator, Contributions, GivenBack};
 use gates::Place;
 use known::NewSamples;
 use model::{Batch, BatchSeries, LabelsBuilder, LabelsRef, Principal, TenantId, TotalsPlace, Values};
@@ -67,11 +67,14 @@ pub(crate) struct Unwritten {
     pub exemplars: u64,
     /// True if only single series or samples cannot be stored for now, and everything else is durable.
     pub is_partial: bool,
+    /// False if certainly nothing of the request is durable. There may be more than `samples`: a partition that refuses its share may
+    /// have stored a part of it.
+    may_be_durable: bool,
 }
 
 impl<R: Into<Refusal>> From<R> for Unwritten {
     fn from(refusal: R) -> Self {
-        Self { refusal: refusal.into(), samples: 0, exemplars: 0, is_partial: false }
+        Self { refusal: refusal.into(), samples: 0, exemplars: 0, is_partial: false, may_be_durable: false }
     }
 }
 
@@ -123,9 +126,13 @@ async fn store_and_count(
     let (context, principal) = (Arc::clone(context), principal.clone());
     // this goes on if the sender does not wait for the answer: its points may be durable nevertheless
     let storing = tokio::spawn(async move {
-        let mut outcome = store_within(&context, &principal.tenant, known, resolved).await?;
-        outcome.contributions = Some(contributions);
-        counted(&context, &principal, outcome).await
+        match store_within(&context, &principal.tenant, known, resolved).await {
+            Ok(mut outcome) => {
+                outcome.contributions = Some(contributions);
+                counted(&context, &principal, outcome).await
+            }
+            Err(unwritten) => Err(left_out(&context, &principal, contributions, unwritten).await),
+        }
     });
     storing.await.unwrap_or_else(|error| Err(internal(format!("storing points failed: {error}")).into()))
 }
@@ -139,19 +146,49 @@ async fn counted(
     if let Some(given_back) = count(context, principal, &mut outcome).await {
         // If they are refused, the sender sends all points again. Then, these are too old for the output, or it has nothing of their
         // interval, so they are stored with the others.
-        let stored = match given_back.lost {
-            0 => given_back.store(context, principal).await,
-            _ => Err(given_back.refusal().into()),
-        };
+        let stored = given_back.store_all(context, principal).await;
         let (samples, exemplars) = (outcome.samples, outcome.exemplars);
         outcome.add(stored.map_err(|Unwritten { refusal, samples: more, is_partial, .. }| Unwritten {
             refusal,
             samples: samples + more,
             exemplars,
             is_partial,
+            may_be_durable: true,
         })?);
     }
     Ok(outcome)
+}
+
+/// Leaves out the points of a request that was refused from the series that are computed from them. If the sender repeated it, they
+/// would count twice, and if it did not, a part of them would be missing.
+///
+/// If the other points of the request are stored, this stores those that such series took from it, too. Otherwise, as long as single
+/// series are refused, these points would not be stored however often the request is repeated.
+async fn left_out(
+    context: &Arc<Context>,
+    principal: &Principal,
+    contributions: Box<Contributions>,
+    mut unwritten: Unwritten,
+) -> Unwritten {
+    if !unwritten.may_be_durable {
+        return unwritten;
+    }
+    let given_back = aggregate(context, &principal.tenant, contributions, Aggregator::leave_out).await;
+    let Some(given_back) = given_back.filter(|_| unwritten.is_partial) else { return unwritten };
+    match given_back.store_all(context, principal).await {
+        Ok(Outcome { samples, .. }) => {
+            Outcome::add_to_report(&mut unwritten.refusal.message, unwritten.samples, samples);
+            unwritten.samples += samples;
+            unwritten
+        }
+        Err(Unwritten { refusal, samples, is_partial, .. }) => Unwritten {
+            refusal,
+            samples: unwritten.samples + samples,
+            exemplars: unwritten.exemplars,
+            is_partial,
+            may_be_durable: true,
+        },
+    }
 }
 
 /// Counts the points of a body that is durable in the series that are computed from them. Returns those that such a series took
@@ -162,16 +199,29 @@ pub(crate) async fn count(
     outcome: &mut Outcome,
 ) -> Option<GivenBack> {
     let contributions = outcome.contributions.take()?;
+    aggregate(context, &principal.tenant, contributions, Aggregator::add).await
+}
+
+/// What is to be done with the points of a body, at a time in milliseconds.
+type Aggregate = fn(&Aggregator, &TenantId, Box<Contributions>, i64) -> Option<GivenBack>;
+
+/// Passes the points of a body to the aggregator. If they are many, this is done on a thread without async code.
+async fn aggregate(
+    context: &Arc<Context>,
+    tenant: &TenantId,
+    contributions: Box<Contributions>,
+    what: Aggregate,
+) -> Option<GivenBack> {
     let now_ms = context.clock.now_ms();
     if contributions.count() <= aggregator::INLINE_MAX {
-        return context.aggregator.add(&principal.tenant, contributions, now_ms);
+        return what(&context.aggregator, tenant, contributions, now_ms);
     }
-    let (context, tenant) = (Arc::clone(context), principal.tenant.clone());
+    let (context, tenant) = (Arc::clone(context), tenant.clone());
     // this goes on if the sender does not wait for the answer
     let counted = tokio::spawn(async move {
         let thread = context.gates.decoding_permit(&tenant).await;
         let counting = tokio::task::spawn_blocking(move || {
-            let given_back = context.aggregator.add(&tenant, contributions, now_ms);
+            let given_back = what(&context.aggregator, &tenant, contributions, now_ms);
             drop(thread);
             given_back
         });
@@ -212,6 +262,14 @@ impl GivenBack {
         let (timestamps, values) = (floats.timestamps.clone(), Values::Floats(floats.values.clone()));
         let part = NewPart { series: floats.series.iter().map(new).collect(), timestamps, values };
         Some(NewSamples::of(part, memory))
+    }
+
+    /// Stores the points of the batch, if no others are lost.
+    async fn store_all(&self, context: &Arc<Context>, principal: &Principal) -> Result<Outcome, Unwritten> {
+        match self.lost {
+            0 => self.store(context, principal).await,
+            _ => Err(self.refusal().into()),
+        }
     }
 
     /// Stores the points of the batch.
@@ -501,6 +559,7 @@ async fn settle(
     creates: bool,
     began: Instant,
 ) -> Result<Outcome, Unwritten> {
+    let has_submitted = !submitted.answers.is_empty();
     let mut elected = outcome.elected.take();
     if let Some(elected) = &mut elected {
         elected.submitted();
@@ -523,6 +582,7 @@ async fn settle(
             samples: outcome.samples,
             exemplars: outcome.exemplars,
             is_partial: !is_share_refused,
+            may_be_durable: has_submitted || !is_share_refused,
         });
     }
     if let Some(effects) = outcome.rules.take() {

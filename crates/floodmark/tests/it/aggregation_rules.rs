@@ -167,6 +167,39 @@ fn after_a_kill_an_interval_is_whole_or_missing() {
     });
 }
 
+/// While the tenant is at its limit of series, a request with a new one is refused in part, however often it is sent.
+#[test]
+fn a_request_that_is_refused_in_part_makes_a_gap_and_loses_no_point() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "out.count (2) = count in.*\nr.<m> (2) = sum r.<<m>>\n";
+    let limits = "active_series = 4\ncarbon_metrics_interval = \"never\"\n";
+    let server = Server::start(with_rules(dir.path(), rules).config(limits));
+    let post = |names: &[&str], at_s: i64| {
+        let text: String = names.iter().map(|name| format!("{name} 7 {at_s}\n")).collect();
+        server.send(&Request::post("/api/v1/graphite", text.into()))
+    };
+    // too late to count
+    post(&["in.a", "in.b", "r.a", "out.count"], now_ms() / 1000 - 60).expect(204, &[]);
+    // an interval that begins more than a second after the server did
+    let at_s = (now_ms() / 1000 + 4) / 2 * 2;
+    wait_for("the interval", || (now_ms() > at_s * 1000).then_some(()));
+    for _ in 0..2 {
+        let report = "partial write: 3 samples stored; 1 samples of 1 series refused";
+        post(&["in.a", "in.b", "r.a", "new"], at_s).expect(429, &[report]);
+    }
+    assert_eq!(samples(&server, "r.a").last(), Some(&(at_s, 7.0)));
+    let next_s = at_s + 2;
+    wait_for("the next interval", || (now_ms() > next_s * 1000).then_some(()));
+    post(&["in.a", "in.b", "r.a"], next_s).expect(204, &[]);
+    for (name, value) in [("out.count", 2.0), ("r.a", 7.0)] {
+        wait_for(name, || (samples(&server, name).last() == Some(&(next_s, value))).then_some(()));
+    }
+    let counts = samples(&server, "out.count");
+    assert!(counts.iter().all(|(start_s, _)| *start_s != at_s), "{counts:?}");
+    assert!(metric(&server, "incomplete_total") >= 2.0);
+    assert_eq!(metric(&server, "missed_total{reason=\"refused\"}"), 6.0);
+}
+
 #[test]
 fn a_flood_of_outputs_is_bounded_and_known_ones_go_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -173,23 +173,7 @@ impl Buffer {
         }
         let start_ms = self.kept_start_of(at_ms, now_ms)?;
         self.hear(at_ms, now_ms);
-        let found = match self.find(start_ms) {
-            Ok(found) => found,
-            Err(position) => {
-                if self.intervals.len() == self.intervals.capacity() {
-                    if reserve(size_of::<Interval>()).is_err() {
-                        self.complete_from_ms = self.complete_from_ms.max(start_ms + self.interval_ms);
-                        return Err(Missed::Memory);
-                    }
-                    self.intervals.reserve_exact(1);
-                }
-                let (values, is_incomplete) = (Values::new(self.function), start_ms < self.complete_from_ms);
-                let interval =
-                    Interval { start_ms, values, is_changed: true, is_incomplete, has_taken: false };
-                self.intervals.insert(position, interval);
-                position
-            }
-        };
+        let found = self.open(start_ms, &mut reserve)?;
         let interval = &mut self.intervals[found];
         interval.is_changed = true;
         if interval.is_incomplete && !is_taken {
@@ -202,6 +186,42 @@ impl Buffer {
             (interval.has_taken, interval.is_incomplete) = (true, false);
         }
         added.map_err(|_| Missed::Memory)
+    }
+
+    /// Notes that a point of this time does not count, although it may be stored. So its interval is never computed, unless it
+    /// has taken points. `reserve` is called as by [`Self::add`].
+    pub fn leave_out<E>(&mut self, at_ms: i64, now_ms: i64, reserve: impl FnMut(usize) -> Result<(), E>) {
+        let Ok(start_ms) = self.kept_start_of(at_ms, now_ms) else { return };
+        self.hear(at_ms, now_ms);
+        // without memory for the interval, it is incomplete, too
+        let Ok(found) = self.open(start_ms, reserve) else { return };
+        let interval = &mut self.intervals[found];
+        if !interval.has_taken {
+            (interval.is_incomplete, interval.is_changed) = (true, true);
+        }
+    }
+
+    /// The position of an interval, which begins now if it has no points yet.
+    fn open<E>(
+        &mut self,
+        start_ms: i64,
+        mut reserve: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<usize, Missed> {
+        let position = match self.find(start_ms) {
+            Ok(found) => return Ok(found),
+            Err(position) => position,
+        };
+        if self.intervals.len() == self.intervals.capacity() {
+            if reserve(size_of::<Interval>()).is_err() {
+                self.complete_from_ms = self.complete_from_ms.max(start_ms + self.interval_ms);
+                return Err(Missed::Memory);
+            }
+            self.intervals.reserve_exact(1);
+        }
+        let (values, is_incomplete) = (Values::new(self.function), start_ms < self.complete_from_ms);
+        let interval = Interval { start_ms, values, is_changed: true, is_incomplete, has_taken: false };
+        self.intervals.insert(position, interval);
+        Ok(position)
     }
 
     /// Notes the time of a point that will be added. If it is ahead, this may make intervals incomplete.
@@ -495,6 +515,30 @@ mod tests {
         assert_eq!(computed, Computed { points: vec![(30_000, 1.0), (40_000, 1.0)], incomplete: 0 });
         assert_eq!(buffer.compute(100_000, 1000).finish(), Computed::default());
         assert!(buffer.intervals.is_empty());
+    }
+
+    #[test]
+    fn an_interval_from_which_a_point_is_left_out_is_not_computed() {
+        let (mut buffer, reserve) = (Buffer::new(10, Function::Sum, 5, 0), |_| Ok::<_, ()>(()));
+        for at_ms in [10_000, 20_000] {
+            add(&mut buffer, at_ms, 1.0, 31_000).unwrap();
+        }
+        buffer.take(41_000, 1.0, 31_000, reserve).unwrap();
+        // with a point, without one, with one that is stored nowhere else, too late, too early
+        for at_ms in [21_000, 31_000, 42_000, -20_001, 90_000] {
+            buffer.leave_out(at_ms, 31_000, reserve);
+        }
+        for (at_ms, counts) in
+            [(10_000, true), (20_000, false), (30_000, false), (40_000, true), (50_000, true)]
+        {
+            assert_eq!(buffer.counts(at_ms, 31_000), counts, "{at_ms}");
+        }
+        assert_eq!(add(&mut buffer, 32_000, 1.0, 31_000), Err(Missed::Incomplete));
+        let computed = buffer.compute(51_000, 1000).finish();
+        assert_eq!(computed, Computed { points: vec![(10_000, 1.0), (40_000, 1.0)], incomplete: 2 });
+        // one that was computed before
+        buffer.leave_out(10_000, 31_000, reserve);
+        assert_eq!(buffer.compute(51_000, 1000).finish(), Computed { points: vec![], incomplete: 1 });
     }
 
     /// Otherwise, its later points would be taken for all of them.

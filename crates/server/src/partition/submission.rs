@@ -304,15 +304,23 @@ impl Outcome {
     }
 
     pub(crate) fn report(&self) -> String {
-        let mut text = format!(
-            "partial write: {} samples stored; {} samples of {} series refused\n",
-            self.samples, self.refused_samples, self.refused_series
-        );
+        let mut text = begin_of_report(self.samples);
+        text.push_str(&format!(
+            "{} samples of {} series refused\n",
+            self.refused_samples, self.refused_series
+        ));
         for (error, series) in &self.errors {
             let separator = if series.is_empty() { "" } else { ": " };
             text.push_str(&format!("{error}{separator}{series}\n"));
         }
         text
+    }
+
+    /// Corrects a text that begins with a report of `before` stored samples, because `more` were stored afterwards.
+    pub(crate) fn add_to_report(text: &mut String, before: u64, more: u64) {
+        if let Some(rest) = text.strip_prefix(begin_of_report(before).as_str()) {
+            *text = begin_of_report(before + more) + rest;
+        }
     }
 
     pub(crate) fn add(&mut self, other: Self) {
@@ -498,6 +506,10 @@ impl Submission {
         let (reply, _) = self.end();
         let _ = reply.send(Err(refusal));
     }
+}
+
+fn begin_of_report(samples: u64) -> String {
+    format!("partial write: {samples} samples stored; ")
 }
 
 pub(crate) const fn postponed(error: &SeriesRefusal) -> Postponed {

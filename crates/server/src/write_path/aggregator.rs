@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Which outputs a point contributes to depends on the name that was sent alone, so it is remembered ([`memo`]). A body
-//! counts once it is durable, so that a body that is written again after a refusal does not count twice.
+//! counts once it is durable, so that a body that is written again after a refusal does not count twice. If a request by HTTP is
+//! refused after some of it was stored, nobody knows whether it will be repeated, so the intervals of its points are not computed.
 //!
 //! The values of open intervals are only in memory. An interval whose points may not all be known (a part of them came before
 //! a restart or a change of its rule, or there was no memory) is not computed, unless it has points that are stored nowhere
@@ -80,7 +81,7 @@ struct Metrics {
     points: Counter,
     computed: Counter,
     incomplete: Counter,
-    missed: [Counter; 5],
+    missed: [Counter; 6],
     outputs: Arc<AtomicU64>,
     values: Arc<AtomicU64>,
 }
@@ -94,6 +95,8 @@ enum Reason {
     Incomplete = 3,
     /// The output's name is not valid.
     Name = 4,
+    /// Its body was refused.
+    Refused = 5,
 }
 
 impl Metrics {
@@ -130,7 +133,7 @@ impl Metrics {
                 "floodmark_graphite_aggregator_incomplete_total",
                 "Intervals of outputs that were not computed, because some of their points are unknown.",
             ),
-            missed: ["late", "early", "memory", "incomplete", "name"].map(missed),
+            missed: ["late", "early", "memory", "incomplete", "name", "refused"].map(missed),
             outputs,
             values,
         }
@@ -413,7 +416,7 @@ impl Aggregator {
             }
             return some(given_back);
         };
-        let (mut counted, mut missed) = (0, [0; 5]);
+        let (mut counted, mut missed) = (0, [0; 6]);
         let mut points = contributions.iter().peekable();
         let mut outputs = outputs.lock();
         while points.peek().is_some() {
@@ -442,6 +445,30 @@ impl Aggregator {
             counter.add(points);
         }
         some(given_back)
+    }
+
+    /// Leaves out the points of a body that was refused, although some of them may be durable. Its sender may send it again or not, so
+    /// their intervals are not computed. Returns the points that outputs have taken from the body, if any.
+    pub(super) fn leave_out(
+        &self,
+        tenant: &TenantId,
+        mut contributions: Box<Contributions>,
+        now_ms: i64,
+    ) -> Option<GivenBack> {
+        let mut given_back = GivenBack::from(&mut contributions);
+        let outputs = self.tenants.lock().get(tenant).map(Arc::clone);
+        let mut points = contributions.iter().peekable();
+        while points.peek().is_some() {
+            let mut outputs = outputs.as_ref().map(|outputs| outputs.lock());
+            for (output, role, at_ms, value) in points.by_ref().take(SLICE) {
+                if let Some(outputs) = &mut outputs {
+                    outputs.leave_out(output, role, at_ms, now_ms);
+                }
+                given_back.missed(role, at_ms, value, self.seed);
+            }
+        }
+        self.metrics.missed(Reason::Refused, contributions.count());
+        (!given_back.is_empty()).then_some(given_back)
     }
 
     /// Forgets the values of a tenant, because its samples are deleted.

@@ -285,7 +285,7 @@ pub(super) async fn write_summed<D: Decoder>(
         Some(refusal) => {
             let refusal: Refusal = refusal.with_series(outcome.first_refused());
             let (samples, exemplars) = (outcome.samples, outcome.exemplars);
-            Err(Unwritten { refusal, samples, exemplars, is_partial: true })
+            Err(Unwritten { refusal, samples, exemplars, is_partial: true, may_be_durable: true })
         }
         None => Ok(outcome),
     }
@@ -298,7 +298,7 @@ fn unless_partial(
     refused: &mut Option<Refusal>,
 ) -> Result<Outcome, Unwritten> {
     match stored {
-        Err(Unwritten { refusal, samples, exemplars, is_partial: true }) => {
+        Err(Unwritten { refusal, samples, exemplars, is_partial: true, .. }) => {
             refused.get_or_insert(refusal);
             Ok(Outcome { samples, exemplars, ..Outcome::default() })
         }

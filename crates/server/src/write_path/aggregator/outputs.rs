@@ -286,6 +286,19 @@ impl Outputs {
         Ok(())
     }
 
+    /// Notes that a point does not count, because its body was refused, although the point may be stored.
+    pub(super) fn leave_out(&mut self, key: SeriesKey, role: Role<'_>, at_ms: i64, now_ms: i64) {
+        let Self { memory, outputs, positions, .. } = self;
+        let Some(position) = positions.get(&key) else { return };
+        match role {
+            Role::Input | Role::Taken(_) => {
+                let reserve = |bytes: usize| memory.resize(memory.bytes() + bytes as u64);
+                outputs[*position as usize].buffer.leave_out(at_ms, now_ms, reserve);
+            }
+            Role::Stored => {} // it would not have counted
+        }
+    }
+
     /// When the next output is due.
     pub(super) const fn due_ms(&self) -> i64 {
         self.due_ms

@@ -81,11 +81,17 @@ impl Fixture {
     /// Counts the points of a durable body. Returns those that outputs have taken and cannot have, with times in seconds.
     fn count(&self, tenant: &str, contributions: Box<Contributions>) -> Vec<(String, i64, f64)> {
         let tenant = TenantId::parse(tenant).unwrap();
-        let Some(GivenBack { batch, memory, lost }) =
-            self.aggregator.add(&tenant, contributions, self.now_ms)
-        else {
-            return Vec::new();
-        };
+        Self::given_back(self.aggregator.add(&tenant, contributions, self.now_ms))
+    }
+
+    /// Leaves out the points of a refused body. Returns those that outputs have taken, with times in seconds.
+    fn leave_out(&self, tenant: &str, contributions: Box<Contributions>) -> Vec<(String, i64, f64)> {
+        let tenant = TenantId::parse(tenant).unwrap();
+        Self::given_back(self.aggregator.leave_out(&tenant, contributions, self.now_ms))
+    }
+
+    fn given_back(given_back: Option<GivenBack>) -> Vec<(String, i64, f64)> {
+        let Some(GivenBack { batch, memory, lost }) = given_back else { return Vec::new() };
         assert_eq!((memory.bytes(), lost), (batch.memory_bytes() as u64, 0));
         let (mut found, mut builder) = (Vec::new(), LabelsBuilder::new());
         for BatchSeries { key, labels, samples } in &batch.floats.series {
@@ -439,6 +445,44 @@ fn points_that_an_output_has_taken_and_cannot_have_are_given_back() {
     assert_eq!(stopping.count("anonymous", contributions), points);
     assert_eq!(stopping.add(&[("a", 1012, 8.0)]), ["a"]);
     assert_eq!(stopping.at(1021), [all(11.0)]);
+}
+
+/// Their sender may send them again or not.
+#[test]
+fn intervals_of_points_whose_body_was_refused_are_not_computed() {
+    let text = "<m> (10) = sum <<m>>\nall (10) = sum x\n";
+    let points = [("x", 1005, 1.0), ("x", 1011, 2.0)];
+    let begin = || {
+        let mut fixture = Fixture::new(rules(text, "", ""), MIB);
+        fixture.now_ms = 1_011_000;
+        let (contributions, stored) = fixture.contributions(fixture.in_force(), "anonymous", &points);
+        assert_eq!(stored, [""; 0]);
+        (fixture, contributions.unwrap())
+    };
+    let (mut fixture, contributions) = begin();
+    assert_eq!(fixture.leave_out("anonymous", contributions), computed(&points));
+    assert_eq!(fixture.missed("refused"), 4.0);
+    // so they are stored as they are, however often they come
+    for _ in 0..2 {
+        assert_eq!(fixture.add(&points), ["x"; 2]);
+    }
+    fixture.now_ms = 1_021_000;
+    assert_eq!(fixture.add(&[("x", 1021, 4.0)]), [""; 0]);
+    assert_eq!(fixture.at(1031), computed(&[("all", 1020, 4.0), ("x", 1020, 4.0)]));
+    assert_eq!(fixture.metric("floodmark_graphite_aggregator_incomplete_total"), 4.0);
+    // the interval has points that are stored nowhere else
+    let (mut fixture, contributions) = begin();
+    assert_eq!(fixture.add(&[("x", 1012, 8.0)]), [""; 0]);
+    assert_eq!(fixture.leave_out("anonymous", contributions), computed(&points));
+    assert_eq!(fixture.add(&[("x", 1013, 16.0)]), [""; 0]);
+    assert_eq!(fixture.at(1021), computed(&[("x", 1010, 24.0)]));
+    // the tenant's outputs are forgotten
+    let (mut forgotten, contributions) = begin();
+    while !forgotten.aggregator.tenants().is_empty() {
+        let now_s = forgotten.now_ms / 1000;
+        assert_eq!(forgotten.at(now_s + 10), []);
+    }
+    assert_eq!(forgotten.leave_out("anonymous", contributions), computed(&points));
 }
 
 #[test]
