@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Nothing is durable before the end of its interval. Counters, and the counts and sums of timers, go on from interval to
-//! interval, so an interval that cannot be stored is contained in the next one.
+//! interval, so an interval that cannot be stored is contained in the next one. A series that has no new values is kept until the
+//! last one is stored.
 
 mod totals;
 
@@ -196,7 +197,8 @@ impl Statsd {
         while let Some(first) = from {
             let memory = context.unwritten.reserve(0).expect("BUG: cannot reserve 0 bytes");
             let part = self.totals.batch(first, BATCH, now_ms, memory);
-            let Part { mut batch, memory, next, left_out } = part;
+            let Part { mut batch, memory, series, next, left_out } = part;
+            let is_left_out = left_out.is_some();
             from = next;
             if let Some(full) = left_out {
                 // counters and gauges are in the next interval too; quantiles and sets are lost
@@ -204,21 +206,36 @@ impl Statsd {
                 self.refused(1, &full.into());
             }
             if batch.floats.series.is_empty() {
+                if !is_left_out {
+                    self.totals.stored(series); // there is nothing to store
+                }
                 yield_now().await;
                 continue;
             }
             let samples = batch.floats.values.len() as u64;
             let writing = write_path::write_admitted(&context, &principal, &mut batch, memory);
             match self.reading_meanwhile(socket, buffer, writing).await {
-                Ok(outcome) => self.left_out(&outcome),
+                Ok(outcome) => {
+                    self.totals.stored(series);
+                    self.left_out(&outcome);
+                }
                 Err(unwritten) => {
+                    // which of the series a limit refuses is not known, and the others must not go on because of them
+                    if unwritten.is_partial {
+                        self.totals.stored(series);
+                    }
                     let refused = samples - unwritten.samples.min(samples);
                     self.metrics.refused.add(refused);
                     self.refused(refused, &unwritten.refusal);
                 }
             }
         }
-        self.totals.forget_idle();
+        let lost = self.totals.forget_idle();
+        if lost > 0 {
+            self.metrics.memory.add(lost);
+            let message = format!("no memory to keep the values of {lost} series until they can be stored");
+            self.refused(lost, &Refusal::busy("memory", message));
+        }
     }
 
     /// Waits for the end of `work`, and reads the datagrams that arrive meanwhile.

@@ -4,10 +4,12 @@ use model::labels::METRIC_NAME;
 use model::{Batch, BatchSeries, Labels, LabelsBuilder, SeriesKey};
 use protocol::statsd::{Kind, Line, Value};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use stdx::budget::{Account, Exhausted, IncrementalReservation, Reservation};
 use stdx::rng::Rng;
 
-/// Intervals without a value after which a series is forgotten. A counter then begins at zero again.
+/// Intervals without a value after which a series is forgotten, unless its last value is not stored yet. A counter then begins at zero
+/// again.
 const IDLE_MAX: u32 = 60;
 
 /// Limit on the labels of a series. A timer becomes five series, each with all labels, at the end of an interval.
@@ -58,6 +60,8 @@ pub(super) struct Part {
     pub(super) batch: Batch,
     /// Reservation for the batch.
     pub(super) memory: Reservation,
+    /// The series whose samples are in the batch, for [`Totals::stored`].
+    pub(super) series: Range<usize>,
     /// Where the next part begins, if there are more series.
     pub(super) next: Option<usize>,
     /// Why the last series of the part is not in the batch: it did not fit into the memory, although the batch was empty.
@@ -74,6 +78,8 @@ pub(super) struct Totals {
     used_bytes: u64,
     seed: u64,
     rng: Rng,
+    /// There was no room for a series or value since series were last forgotten.
+    is_short: bool,
     builder: LabelsBuilder,
     text: Vec<u8>,
 }
@@ -84,6 +90,8 @@ struct Series {
     labels: Labels,
     state: State,
     has_changed: bool,
+    /// Has a value that goes on, but was never stored.
+    is_unstored: bool,
     idle: u32,
     bytes: u64,
     /// Memory for the values of the interval.
@@ -119,6 +127,7 @@ impl Totals {
             used_bytes: 0,
             seed,
             rng: Rng::new(seed),
+            is_short: false,
             builder: LabelsBuilder::new(),
             text: Vec::new(),
         }
@@ -149,6 +158,7 @@ impl Totals {
             return Err(Dropped::Invalid);
         }
         if self.series.len() >= SERIES_MAX {
+            self.is_short = true;
             return Err(Dropped::Memory);
         }
         let bytes = (ENTRY_BYTES + labels.as_bytes().len()) as u64;
@@ -165,6 +175,7 @@ impl Totals {
             labels,
             state,
             has_changed: false,
+            is_unstored: false,
             idle: 0,
             bytes,
             interval_bytes: 0,
@@ -201,6 +212,8 @@ impl Totals {
         let series = &mut series[place];
         series.interval_bytes += needed as u64;
         series.has_changed = true;
+        // the members of a set are those of an interval, and are not stored later
+        series.is_unstored = !matches!(series.state, State::Set(_));
         match (&mut series.state, value) {
             (State::Counter(total), Value::Number(number)) => *total += number * weight,
             (State::Gauge(now), Value::Number(number)) => *now = number,
@@ -218,11 +231,10 @@ impl Totals {
 
     fn reserve(&mut self, bytes: u64) -> Result<(), Dropped> {
         let used = self.used_bytes + bytes;
-        if used > self.account.limit_bytes() / ACCOUNT_PART {
+        let is_within = used <= self.account.limit_bytes() / ACCOUNT_PART;
+        if !is_within || (used > self.memory.bytes() && self.memory.resize(used).is_err()) {
+            self.is_short = true;
             return Err(Dropped::Memory);
-        }
-        if used > self.memory.bytes() {
-            self.memory.resize(used).map_err(|_| Dropped::Memory)?;
         }
         self.used_bytes = used;
         Ok(())
@@ -264,18 +276,26 @@ impl Totals {
             at += 1;
         }
         let next = (at < self.series.len()).then_some(at);
-        Part { batch, memory, next, left_out }
+        Part { batch, memory, series: first..at, next, left_out }
     }
 
-    /// Forgets series that have had no values for long.
-    pub(super) fn forget_idle(&mut self) {
-        let mut place = 0;
+    /// The samples of these series in the last batch are stored. Must be called before series are forgotten.
+    pub(super) fn stored(&mut self, series: Range<usize>) {
+        // a value may have come meanwhile
+        self.series[series].iter_mut().for_each(|series| series.is_unstored &= series.has_changed);
+    }
+
+    /// Forgets series that have had no values for long, and whose last value is stored. If there was no room for others, it also
+    /// forgets those whose last value is not, and returns their number.
+    pub(super) fn forget_idle(&mut self) -> u64 {
+        let (is_short, mut place, mut lost) = (std::mem::take(&mut self.is_short), 0, 0);
         while let Some(series) = self.series.get(place) {
             // a value may have come after the interval was stored
-            if series.idle < IDLE_MAX || series.has_changed {
+            if series.idle < IDLE_MAX || series.has_changed || (series.is_unstored && !is_short) {
                 place += 1;
                 continue;
             }
+            lost += u64::from(series.is_unstored);
             self.used_bytes -= series.bytes + series.interval_bytes;
             self.positions.remove(&series.key);
             self.series.swap_remove(place);
@@ -285,6 +305,7 @@ impl Totals {
         }
         let used_bytes = self.used_bytes;
         self.memory.resize(used_bytes).expect("BUG: a reservation cannot shrink");
+        lost
     }
 
     #[cfg(test)]

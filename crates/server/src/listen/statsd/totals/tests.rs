@@ -8,13 +8,20 @@ fn totals(bytes: u64) -> (Account, Totals) {
     (account, totals)
 }
 
-/// Ends an interval, and returns its samples.
+/// Ends an interval, and returns its samples, which are stored.
 fn flush(account: &Account, totals: &mut Totals) -> BTreeMap<String, f64> {
+    let (found, lost) = end_interval(account, totals, true);
+    assert_eq!(lost, 0);
+    found
+}
+
+/// Ends an interval. Returns its samples, and the number of series that were forgotten before their last value was stored.
+fn end_interval(account: &Account, totals: &mut Totals, is_stored: bool) -> (BTreeMap<String, f64>, u64) {
     let (mut found, mut from) = (BTreeMap::new(), Some(0));
     while let Some(first) = from {
         let memory = account.reserve(0).unwrap();
         let limits = Limits { series: 2, label_bytes: usize::MAX, values: usize::MAX };
-        let Part { batch, next, left_out, .. } = totals.batch(first, limits, 5, memory);
+        let Part { batch, series, next, left_out, .. } = totals.batch(first, limits, 5, memory);
         assert_eq!(left_out, None);
         for series in &batch.floats.series {
             let at = series.samples.start as usize;
@@ -22,10 +29,12 @@ fn flush(account: &Account, totals: &mut Totals) -> BTreeMap<String, f64> {
             let twice = found.insert(describe_labels(batch.label_bytes(series)), batch.floats.values[at]);
             assert_eq!(twice, None);
         }
+        if is_stored {
+            totals.stored(series);
+        }
         from = next;
     }
-    totals.forget_idle();
-    found
+    (found, totals.forget_idle())
 }
 
 fn add(totals: &mut Totals, lines: &[&str]) {
@@ -168,6 +177,9 @@ fn a_full_memory_keeps_no_series_back() {
             names.extend(floats.series.iter().map(|series| name(series).chars().take(9).collect()));
             batches += 1;
             left_out += usize::from(part.left_out.is_some());
+            if part.left_out.is_none() {
+                totals.stored(part.series);
+            }
             from = part.next;
         }
         totals.forget_idle();
@@ -226,4 +238,38 @@ fn a_value_keeps_a_series_that_was_about_to_be_forgotten() {
     add(&mut totals, &["a:5|c"]);
     totals.forget_idle();
     assert_eq!(flush(&account, &mut totals), expected(&[("a{}", 6.0)]));
+}
+
+#[test]
+fn a_series_is_kept_until_its_last_value_is_stored() {
+    let (account, mut totals) = totals(1 << 20);
+    let fail = |totals: &mut Totals| end_interval(&account, totals, false).1;
+    add(&mut totals, &["hits:1|c", "size:7|g", "t:3|ms", "users:a|s"]);
+    for _ in 0..2 * IDLE_MAX {
+        assert_eq!(fail(&mut totals), 0);
+    }
+    assert_eq!(totals.series_count(), 3, "the members of the set are lost");
+    assert_eq!(
+        flush(&account, &mut totals),
+        expected(&[("hits{}", 1.0), ("size{}", 7.0), ("t_count{}", 1.0), ("t_sum{}", 3.0)])
+    );
+    assert_eq!(totals.series_count(), 0);
+    // a value that comes while the interval is being stored is not stored with it
+    add(&mut totals, &["hits:1|c"]);
+    let none = Limits { series: usize::MAX, label_bytes: usize::MAX, values: usize::MAX };
+    let part = totals.batch(0, none, 5, account.reserve(0).unwrap());
+    add(&mut totals, &["hits:2|c"]);
+    totals.stored(part.series);
+    for _ in 0..2 * IDLE_MAX {
+        assert_eq!(fail(&mut totals), 0);
+    }
+    // others need the memory
+    let mut others = 0;
+    while totals.add(format!("b{others:03}:1|c").as_bytes()) == Ok(()) {
+        others += 1;
+    }
+    assert_eq!(totals.series_count(), 1 + others);
+    assert_eq!(fail(&mut totals), 1);
+    assert_eq!(totals.add(b"b999:1|c"), Ok(()));
+    assert_eq!((totals.series_count(), fail(&mut totals)), (1 + others, 0));
 }
