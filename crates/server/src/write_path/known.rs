@@ -10,11 +10,12 @@
 //! caller queues their samples (`listen::lines`). While samples of a series are queued, later ones must not overtake them.
 //! So they count as samples of a new series, whether or not it exists by now ([`WaitingSeries`]).
 
+use super::aggregator::Aggregator;
 use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR, Origin, Points};
 use super::gates::Place;
 use super::route::{Prepared, Routed};
 use super::turns::{Done, Step, first_turn, later_turns};
-use super::{Context, Decoders, Submitted, Unwritten, admit, admit_again, settle, submit};
+use super::{Context, Decoders, Submitted, Unwritten, admit, admit_again, aggregate, settle, submit};
 use crate::graphite_rules::Rules;
 use crate::limits::fair_permits::Permit;
 use crate::limits::tenant_state::TenantState;
@@ -179,12 +180,31 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Waits until all samples of known series are durable. The outcome does not count samples of new series.
-    pub(crate) async fn settle(mut self, context: &Arc<Context>) -> Result<Outcome, Unwritten> {
+    /// Waits until all samples of known series are durable. The outcome does not count samples of new series. `gives_up` says for
+    /// which refusals the body is not written again.
+    pub(crate) async fn settle(
+        mut self,
+        context: &Arc<Context>,
+        gives_up: impl FnOnce(&Refusal) -> bool + Send,
+    ) -> Result<Outcome, Unwritten> {
         let _passing = context.traffic.enter();
-        let outcome = settle(context, &self.tenant, self.submitted, self.outcome, false, self.began).await?;
-        self.place.pass.is_served = true;
-        Ok(outcome)
+        let contributions = self.outcome.contributions.take();
+        match settle(context, &self.tenant, self.submitted, self.outcome, false, self.began).await {
+            Ok(outcome) => {
+                self.place.pass.is_served = true;
+                Ok(Outcome { contributions, ..outcome })
+            }
+            Err(unwritten) => {
+                if let Some(contributions) = contributions
+                    && unwritten.may_be_durable
+                    && gives_up(&unwritten.refusal)
+                {
+                    // what computed series have taken from the body is dropped with it
+                    aggregate(context, &self.tenant.id, contributions, Aggregator::leave_out).await;
+                }
+                Err(unwritten)
+            }
+        }
     }
 }
 

@@ -247,8 +247,9 @@ impl Intake {
     }
 
     /// Returns once the points of known series are durable or refused.
-    pub(super) async fn settle(&self, sent: Sent) -> Result<Outcome, Refusal> {
-        sent.settle(&self.context).await.map_err(|unwritten| unwritten.refusal)
+    pub(super) async fn settle(&self, source: &Source, sent: Sent) -> Result<Outcome, Refusal> {
+        let settled = sent.settle(&self.context, |refusal| source.gives_up(refusal)).await;
+        settled.map_err(|unwritten| unwritten.refusal)
     }
 
     /// Retries a body after a refusal, until its points are durable or can never be stored.
@@ -297,7 +298,7 @@ impl Intake {
             First::Sent(sent) => *sent,
             First::Later(later) => self.go_on(source, attempts, later).await?,
         };
-        self.settle(sent).await
+        self.settle(source, sent).await
     }
 
     /// Counts the points of a body that is durable, and stores those that computed series give back. Returns whether these came late.

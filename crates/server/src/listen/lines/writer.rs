@@ -314,7 +314,8 @@ impl Writer {
         let intake = Arc::clone(&self.intake);
         match sent {
             Ok(sent) => {
-                let settled = tokio::spawn(async move { intake.settle(sent).await });
+                let of = source.clone();
+                let settled = tokio::spawn(async move { intake.settle(&of, sent).await });
                 self.bodies.push_back(Sending { source, body, attempts, settled });
             }
             Err(refusal) => {
