@@ -22,9 +22,10 @@ use crate::whisper_paths::TaggedNames;
 use anyhow::{Context, bail, ensure};
 use history::History;
 use model::{Labels, TimeRange};
-use protocol::whisper::{Archive, FILE_BYTES_MAX, File, WhisperError};
-use query::graphite::Schemas as _;
+use protocol::whisper::{FILE_BYTES_MAX, File, Header, WhisperError};
 use query::graphite::label_source::write_name;
+use query::graphite::{Aggregate, Schemas as _};
+use rules::Method;
 use server::GraphiteSchemas;
 use std::ffi::OsStr;
 use std::fs;
@@ -65,11 +66,15 @@ struct TreeFile {
 
 /// Archives of a file whose values all need marks: bit 0 stands for the finest. Queries find a value's neighbours only at steps of the
 /// schema. So values need marks if a coarse archive of the schema has a shorter step, and shows times that the file's finer archives
-/// do not have any more. `coarse` are the steps and retentions of the schema's archives, without the finest.
-fn marked_archives(coarse: &[(i64, i64)], archives: &[Archive]) -> u64 {
+/// do not have any more. With `avg_zero`, neighbours do not count, so all coarse values need marks. `coarse` are the steps and retentions
+/// of the schema's archives, without the finest. `is_avg_zero` says whether it has this method.
+fn marked_archives(coarse: &[(i64, i64)], is_avg_zero: bool, file: &Header) -> u64 {
     let mut finer_s = 0;
     let mut marked = 0;
-    for (number, archive) in archives.iter().enumerate() {
+    if is_avg_zero || file.method == Method::AvgZero as u32 {
+        marked = (1..file.archives.len()).map(|number| 1_u64 << number).sum();
+    }
+    for (number, archive) in file.archives.iter().enumerate() {
         let is_hidden = |(step_s, retention_s): &(i64, i64)| {
             *step_s < i64::from(archive.step_s) && *retention_s > finer_s
         };
@@ -169,10 +174,13 @@ impl Tree {
         }
         for TreeFile { labels, path, coarse_step_s, marked } in &mut self.files {
             coarse.clear();
+            let mut is_avg_zero = false;
             if let Some(schemas) = schemas {
                 name.clear();
                 write_name(&mut name, labels.as_ref());
-                let archives = schemas.schema_of(&name).archives.iter().skip(1);
+                let schema = schemas.schema_of(&name);
+                is_avg_zero = schema.aggregation == Aggregate::AvgZero;
+                let archives = schema.archives.iter().skip(1);
                 coarse.extend(archives.map(|archive| (archive.step_s, archive.retention_s)));
             }
             hasher.update(labels.as_bytes());
@@ -194,7 +202,7 @@ impl Tree {
             let parsed = if is_whole { File::parse(&content).ok() } else { None };
             let archives = parsed.as_ref().map(|file| file.header.archives.as_slice());
             *coarse_step_s = archives.and_then(|archives| archives.get(1)).map(|archive| archive.step_s);
-            *marked = archives.map_or(0, |archives| marked_archives(&coarse, archives));
+            *marked = parsed.as_ref().map_or(0, |file| marked_archives(&coarse, is_avg_zero, &file.header));
             if *marked > 0 {
                 hasher.update(&marked.to_le_bytes());
             }
@@ -291,13 +299,14 @@ fn read_file(path: &Path, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::whisper::Header;
+    use protocol::whisper::Archive;
 
     #[test]
     fn archives_are_marked_if_a_shorter_step_of_the_schema_shows_them() {
         const DAY_S: i64 = 86_400;
         let file = [(60, 1440), (900, 96 * 90), (3600, 24 * 365)];
-        let file = file.map(|(step_s, points)| Archive { step_s, points });
+        let archives = file.map(|(step_s, points)| Archive { step_s, points }).into();
+        let mut file = Header { method: Method::Average as u32, x_files_factor: 0.5, archives };
         for (coarse, expected) in [
             (&[][..], 0),
             (&[(900, 90 * DAY_S), (3600, 365 * DAY_S)], 0), // as the file
@@ -306,8 +315,11 @@ mod tests {
             (&[(900, 91 * DAY_S)], 0b100),
             (&[(30, 365 * DAY_S)], 0b111),
         ] {
-            assert_eq!(marked_archives(coarse, &file), expected, "{coarse:?}");
+            assert_eq!(marked_archives(coarse, false, &file), expected, "{coarse:?}");
         }
+        assert_eq!(marked_archives(&[], true, &file), 0b110);
+        file.method = Method::AvgZero as u32;
+        assert_eq!(marked_archives(&[], false, &file), 0b110);
     }
 
     #[test]

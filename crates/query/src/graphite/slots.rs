@@ -3,7 +3,8 @@
 //! History from Whisper files has only coarse values for times that the finer archives no longer cover. They must not be
 //! consolidated again. A sample is *lone* at a step if it is the only one of its slot, and stands exactly at the slot's beginning.
 //! It is taken for history of an archive if it is lone at the archive's step, and so is a sample in the slot before or after.
-//! The import puts a *mark* before a coarse value without such a neighbour ([`mark_ms`]). A value that was consolidated from
+//! The import puts a *mark* before a coarse value without such a neighbour ([`mark_ms`]). With `avg_zero`, only a mark counts: two samples
+//! in a row that arrived that sparsely would look like history, and their values would differ. A value that was consolidated from
 //! samples is never history: each coarser archive consolidates it again, as Whisper does.
 //!
 //! So the slots before and after a value decide about it, besides its own. Samples of these are read, too ([`Layout::around_s`]), so that a
@@ -227,6 +228,7 @@ impl<'a> Slots<'a> {
     fn history(&self, sample: &Sample, next_ms: [i64; 2]) -> usize {
         let before = sample.timestamp_ms.saturating_sub(self.before_ms);
         let after = next_ms[0].saturating_sub(sample.timestamp_ms);
+        let must_be_marked = self.schema.aggregation == Aggregate::AvgZero;
         let mut history = 0;
         for ((step_ms, lead_ms), archive) in self.coarse_ms.iter().zip(1..) {
             if after < *step_ms || sample.timestamp_ms.rem_euclid(*step_ms) != 0 {
@@ -234,7 +236,7 @@ impl<'a> Slots<'a> {
             }
             let follows = before == *step_ms;
             let is_followed = after == *step_ms && next_ms[1].saturating_sub(next_ms[0]) >= *step_ms;
-            if follows || is_followed || *lead_ms <= sample.mark_lead_ms {
+            if *lead_ms <= sample.mark_lead_ms || !must_be_marked && (follows || is_followed) {
                 history = archive;
             }
         }

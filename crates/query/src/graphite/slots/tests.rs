@@ -97,7 +97,6 @@ fn samples_that_are_not_history_are_consolidated_like_whisper() {
 fn coarse_history_is_taken_as_it_is() {
     let minutes = [(0, 1.0), (60_000, 2.0), (180_000, 3.0), (240_000, 4.0)];
     check(&[10, 60], Aggregate::Sum, &minutes, &[1.0, 2.0, NONE, 3.0, 4.0]);
-    check(&[10, 60], Aggregate::AvgZero, &minutes, &[1.0, 2.0, NONE, 3.0, 4.0]);
     check(&[10, 60, 600], Aggregate::Sum, &[(0, 7.0), (600_000, 8.0)], &[7.0, 8.0]);
     // a single value in a slot is consolidated if there is none in the slots beside it, or if it was consolidated
     check(&[10, 60], Aggregate::Sum, &[(60_000, 8.0)], &[NONE, NONE, NONE]);
@@ -117,6 +116,14 @@ fn marked_values_are_history_of_their_archive() {
     let mark = |at_s: i64, step_s| (mark_ms(at_s, step_s), f64::from_bits(model::STALE_NAN_BITS));
     check(&[10, 60], Aggregate::Sum, &[mark(60, 60), (60_000, 8.0)], &[NONE, 8.0, NONE]);
     check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 600), (600_000, 8.0)], &[NONE, 8.0, NONE]);
+    // without marks, samples that arrive once a minute are one of six values
+    check(&[10, 60], Aggregate::AvgZero, &[(0, 6.0), (60_000, 12.0)], &[NONE, NONE]);
+    check(
+        &[10, 60],
+        Aggregate::AvgZero,
+        &[mark(0, 60), (0, 6.0), mark(60, 60), (60_000, 12.0)],
+        &[6.0, 12.0],
+    );
     // one of ten values of the finer archive
     check(&[10, 60, 600], Aggregate::Sum, &[mark(600, 60), (600_000, 8.0)], &[NONE, NONE, NONE]);
     // the file had other steps than the schema: one of 60, or of 300 seconds, and one of an hour
