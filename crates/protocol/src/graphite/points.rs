@@ -185,8 +185,10 @@ impl Points<'_, '_> {
             let equals = equals.ok_or_else(|| fault("tag", tag, "is not of the form name=value"))?;
             let (name, value) = (at..at + equals, at + equals + 1..at + tag.len());
             at += tag.len() + 1;
-            if value.is_empty() {
-                continue; // an empty value means "no such label", as in the other formats
+            // an empty value means "no such label", as in the other formats; the metric's name takes the place of a tag `name`,
+            // as in carbon
+            if value.is_empty() || tag.starts_with(b"name=") {
+                continue;
             }
             self.reservation.push(self.labels, (narrow(name), narrow(value)))?;
         }

@@ -49,6 +49,7 @@ fn lines_are_read_in_all_their_forms() {
     let tagged = r#"disk.used{Zone="é", host="web1", path="/a=b"}"#;
     check("disk.used;path=/a=b;Zone=é;host=web1 42 7", tagged, 7000, 42.0);
     check("disk.used;host=web1;empty=;Zone=é;path=/a=b 42 7", tagged, 7000, 42.0);
+    check("disk.used;name=a;path=/a=b;Zone=é;host=web1;name=b 42 7", tagged, 7000, 42.0);
 }
 
 #[test]

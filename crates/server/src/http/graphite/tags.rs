@@ -401,7 +401,10 @@ impl<'a> Named<'a> {
             if tags.len() + 1 == SERIES_LABELS_MAX {
                 return Err(invalid(&format!("it has more than {} tags", SERIES_LABELS_MAX - 1)));
             }
-            if tag == NAME_TAG || tag == METRIC_NAME || tags.insert(tag, value).is_some() {
+            if tag == NAME_TAG || tag == METRIC_NAME {
+                return Err(invalid(&format!("a tag cannot be called {tag}")));
+            }
+            if tags.insert(tag, value).is_some() {
                 return Err(invalid("a tag is given twice"));
             }
         }
