@@ -31,16 +31,35 @@ impl Node {
     pub(super) fn is_in_order_of_storage(&self) -> bool {
         match self {
             Self::Leaf(_) => true,
-            Self::Call(Invocation { function, arguments }) => {
-                let mut nodes = arguments.iter().filter_map(|argument| match &argument.kind {
-                    ArgumentKind::Series(node) => Some(node),
-                    ArgumentKind::Value(_) => None,
-                });
-                function.is_mapping
+            Self::Call(call) => {
+                let mut nodes = call.nodes();
+                call.function.is_mapping
                     && nodes.next().is_some_and(Self::is_in_order_of_storage)
                     && nodes.next().is_none()
             }
             Self::Given(_) => false,
+        }
+    }
+
+    /// True if the series are in the order of storage, and so are their path expressions: none is made of a name that a function has
+    /// chosen, as in `scale(aliasSub(…),2)`.
+    pub(super) fn has_sorted_paths(&self) -> bool {
+        let is_sorted = |call: &Invocation| {
+            let chooses_names = call.function.chooses_names();
+            call.nodes().all(|node| node.has_sorted_paths() && (chooses_names || !node.has_chosen_names()))
+        };
+        self.is_in_order_of_storage() && self.call().is_none_or(is_sorted)
+    }
+
+    fn has_chosen_names(&self) -> bool {
+        let call = self.call();
+        call.is_some_and(|call| call.function.chooses_names() || call.nodes().any(Self::has_chosen_names))
+    }
+
+    const fn call(&self) -> Option<&Invocation> {
+        match self {
+            Self::Call(call) => Some(call),
+            Self::Leaf(_) | Self::Given(_) => None,
         }
     }
 }
@@ -66,6 +85,16 @@ pub(super) enum LeafPick {
 pub(super) struct Invocation {
     pub(super) function: &'static Function,
     pub(super) arguments: Vec<Argument>,
+}
+
+impl Invocation {
+    /// The arguments that are series.
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.arguments.iter().filter_map(|argument| match &argument.kind {
+            ArgumentKind::Series(node) => Some(node),
+            ArgumentKind::Value(_) => None,
+        })
+    }
 }
 
 /// An argument, with the place of its parameter in the function's list.

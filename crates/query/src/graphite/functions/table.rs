@@ -64,6 +64,11 @@ impl Function {
         Self { is_mapping: true, ..self }
     }
 
+    /// Whether the names of the results may have another order than those of the argument.
+    pub(in crate::graphite) fn chooses_names(&self) -> bool {
+        self.group == Group::Alias || matches!(self.name, "cactiStyle" | "substr")
+    }
+
     /// Declares that the function counts series.
     pub(in crate::graphite) const fn counting(self) -> Self {
         Self { counts_series: true, ..self }

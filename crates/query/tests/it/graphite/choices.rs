@@ -104,7 +104,7 @@ pub(super) const CHOICES: &[Choice] = &[
             "holtWintersConfidenceBands",
             "holtWintersForecast",
         ],
-        "A season that is shorter than a step is refused. graphite-web fails.",
+        "A season that is shorter than a step is refused. graphite-web fails, or has no values.",
     ),
     choice(
         &["aggregateLine", "constantLine", "threshold"],
@@ -169,7 +169,10 @@ pub(super) const OF_CARBONAPI: &[Choice] = &[
     choice(&["transformNull"], "The reference series do not count."),
     choice(&["sortByMinima"], "Series without positive values are kept."),
     choice(&["minimumAbove", "minimumBelow"], "Series without values are selected differently."),
-    choice(&["exp", "log", "logit"], "Results may be infinite, where graphite-web has no value or fails."),
+    choice(
+        &["exp", "log", "logit", "pow"],
+        "Results may be infinite, where graphite-web has no value or fails.",
+    ),
     choice(&["setXFilesFactor", "xFilesFactor"], "Functions that combine series do not take note of it."),
     choice(
         &["aggregateSeriesLists"],

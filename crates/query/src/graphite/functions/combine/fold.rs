@@ -34,7 +34,7 @@ pub(super) fn aggregate(
 pub(super) fn order_for(method: Aggregate, node: &Node) -> Order {
     match method {
         Aggregate::Diff | Aggregate::First | Aggregate::Last => Order::ByName,
-        _ if node.is_in_order_of_storage() => Order::Any,
+        _ if node.has_sorted_paths() => Order::Any,
         _ => Order::ByName,
     }
 }

@@ -35,6 +35,11 @@ fn aggregations_combine_what_is_present() {
     check("aggregate(*,'last')", "lastSeries(*)", &[7.0, 5.0, NONE, 8.0]);
     check("aggregate(*,'avg_zero')", "avg_zeroSeries(*)", &[4.0, 7.0 / 3.0, NONE, 8.0 / 3.0]);
     store.check("group(c,a)", &[("c", &[7.0, 5.0, NONE, NONE]), ("a", &[1.0, 2.0, NONE, NONE])]);
+    // names of the result are in the order of the series, whatever these are called
+    store.check(
+        "sumSeries(scale(aliasSub(*,'a','z'),0))",
+        &[("sumSeries(scale(z,0),scale(b,0),scale(c,0))", &[0.0, 0.0, NONE, 0.0])],
+    );
     store.check("countSeries()", &[("0", &[0.0, 0.0, 0.0])]);
     store.check("countSeries(missing)", &[]);
     store.check_error("percentileOfSeries(*,0)", "greater than 0");
