@@ -1,4 +1,4 @@
-"""Carbon, go-carbon and carbonapi for the benchmarks: their configuration, and how to start them.
+"""Carbon, graphite-web, go-carbon and carbonapi for the benchmarks: their configuration, and how to start them.
 
 All keep a point a minute for a day, unless the benchmark says otherwise, and nothing is throttled.
 """
@@ -112,12 +112,18 @@ def carbon_command(environment, data):
     return [environment + "/bin/python", environment + "/bin/carbon-cache.py", "--config=" + data + "/conf/carbon.conf", "--nodaemon", "start"]
 
 
+def graphite_web(environment, data, http, query):
+    """Starts graphite-web of a Python environment over carbon's files and its cache, whose port for queries is `query`."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "graphite_web.py")
+    return Server([environment + "/bin/python", script, data, str(http), str(query)], data, http)
+
+
 class Server(Process):
-    """A process that is ready once it listens on `port`. Its output is in a file of `data` with its name."""
+    """A process that is ready once it listens on `port`. Its output is in a file of `data` with its name and port."""
 
     def __init__(self, command, data, port):
         environment = {**os.environ, "GRAPHITE_ROOT": data, "GRAPHITE_CONF_DIR": data + "/conf", "GRAPHITE_STORAGE_DIR": data + "/storage"}
-        path = os.path.join(data, os.path.basename(command[0]) + ".log")
+        path = os.path.join(data, "%s-%d.log" % (os.path.basename(command[0]), port))
         with open(path, "w") as log:
             self.process = subprocess.Popen(command, cwd=data, env=environment, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
