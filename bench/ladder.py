@@ -2,14 +2,14 @@
 
     FLOODMARK=path/to/floodmark python3 bench/ladder.py [--preset stresser] [--duration 10m] [--set KEY=VALUE] [--json FOLDER] floodmark PROGRAM
     FLOODMARK=path/to/floodmark python3 bench/ladder.py [...] go-carbon PROGRAM CARBONAPI
-    FLOODMARK=path/to/floodmark python3 bench/ladder.py [...] carbon ENVIRONMENT CARBONAPI GO_CARBON
+    FLOODMARK=path/to/floodmark python3 bench/ladder.py [...] carbon ENVIRONMENT
 
-FLOODMARK is the binary of the lab. ENVIRONMENT is a directory with a Python environment that has carbon and whisper. All systems keep a point a
-minute for a day, and nothing is throttled. The lab reads everything back through /render: from go-carbon through carbonapi, and from carbon
-through carbonapi and a go-carbon that only reads carbon's files, which is why carbon gets time to write them.
+FLOODMARK is the binary of the lab. ENVIRONMENT is a directory with a Python environment that has carbon, whisper and graphite-web. All systems keep a
+point a minute for a day, and nothing is throttled. The lab reads everything back through /render: from go-carbon through carbonapi, and from carbon
+through graphite-web (bench/graphite_web.py), which also asks carbon's cache. Their CPU and memory are not in the figures.
 
 A row has the figures of a step: metrics a minute, the disk's busy time and its time for a request, each beside the account's figure for the
-preset's step, the CPU and memory of the server, and the time until a socket has taken a report. In the presets × 20 and × 100, the account's figures
+preset's step, the CPU and memory of the server, and the time until a socket has taken a report. A step's figures leave out its first half. In the presets × 20 and × 100, the account's figures
 are still those of its single host. After the rows follow the points that were owed, lost and wrong, the time that the read-back took, and the rules
 that were broken. For Floodmark, also the series that it created and the points that it dropped: if it drops one, nothing that came on the same
 connection is owed, so prefer a longer `--duration`. `--set load.reconnect=1m` limits this to a minute, at the cost of the latency.
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import urllib.request
 
-from carbons import CARBON, CARBONAPI, SCHEMAS, Server, carbon_command, go_carbon, write_configuration
+from carbons import CARBON, CARBONAPI, SCHEMAS, Server, carbon_command, go_carbon, graphite_web, write_configuration
 from floodmark_bench import FLOODMARK, free_port
 
 parser = argparse.ArgumentParser()
@@ -33,8 +33,13 @@ parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", h
 parser.add_argument("--json", help="folder for the lab's reports")
 parser.add_argument("system", choices=["floodmark", "go-carbon", "carbon"])
 parser.add_argument("program")
-parser.add_argument("readers", nargs="*", help="carbonapi, and for carbon also go-carbon")
+parser.add_argument("readers", nargs="*", help="for go-carbon, carbonapi")
 args = parser.parse_args()
+if len(args.readers) != (args.system == "go-carbon"):
+    parser.error("go-carbon needs carbonapi, and others need no reader")
+
+# graphite-web reads a series in about a millisecond, so its answers must be small or may take long
+SETTINGS = {"carbon": {"verify.page": "50000", "target.timeout": "120s"}}
 
 
 def start(data):
@@ -48,16 +53,18 @@ def start(data):
         command = [args.program, "serve", "--data-dir", data + "/floodmark", "--http", address % ports["http"], "--graphite",
                    address % ports["lines"], "--graphite-schemas", data + "/conf/storage-schemas.conf", "--self-monitoring-interval", "never"]
         return [Server(command, data, ports["lines"])], ports, data + "/floodmark"
-    servers = [Server(carbon_command(args.program, data), data, ports["lines"])] if args.system == "carbon" else []
-    reader = args.program if args.system == "go-carbon" else args.readers[1]
-    servers.append(Server([reader, "-config", data + "/conf/go-carbon.conf"], data, ports["carbonserver"]))
-    servers.append(Server([args.readers[0], "-config", data + "/conf/carbonapi.conf"], data, ports["http"]))
+    if args.system == "carbon":
+        servers = [Server(carbon_command(args.program, data), data, ports["lines"])]
+        servers.append(graphite_web(args.program, data, ports["http"], ports["query"]))
+    else:
+        servers = [Server([args.program, "-config", data + "/conf/go-carbon.conf"], data, ports["carbonserver"])]
+        servers.append(Server([args.readers[0], "-config", data + "/conf/carbonapi.conf"], data, ports["http"]))
     return servers, ports, data + "/whisper"
 
 
 def run(server, ports, folder):
     """The lab's report."""
-    settings = {"target.read": "http://127.0.0.1:%d" % ports["http"], "target.data_dir": folder, "verify.patience": "300s"}
+    settings = {"target.read": "http://127.0.0.1:%d" % ports["http"], "target.data_dir": folder, "verify.patience": "300s", **SETTINGS.get(args.system, {})}
     command = [FLOODMARK, "lab", "run", args.preset, "--pid", str(server.process.pid), "--json", *([] if sys.stderr.isatty() else ["--quiet"])]
     command += ["--duration", args.duration] if args.duration else []
     command += ["--target", "tcp://127.0.0.1:%d" % ports["lines"]]
