@@ -62,9 +62,11 @@ enabled = {carbonserver_enabled}
 query-cache-enabled = false
 find-cache-enabled = false
 glob-cache-enabled = false
-trie-index = false
+trie-index = {trie}
 trigram-index = false
-scan-frequency = "0s"
+scan-frequency = "{scan}"
+no-service-when-index-is-not-ready = {trie}
+max-metrics-globbed = 100000000
 read-timeout = "120s"
 write-timeout = "120s"
 request-timeout = "120s"
@@ -87,14 +89,15 @@ logger: [{{logger: "", file: "stderr", level: "error", encoding: "console"}}]
 """
 
 
-def go_carbon(data, lines=None, pickle=None, carbonserver=None):
+def go_carbon(data, lines=None, pickle=None, carbonserver=None, trie=False):
     """The configuration of a go-carbon that listens on those ports that are given. Without `lines` and `pickle`, it only reads files. All caches
-    of answers and of names are off."""
+    of answers and of names are off. With `trie`, it reads all names into an index when it starts, and answers no search before."""
     names = {"lines": lines, "pickle": pickle, "carbonserver": carbonserver}
     enabled = {name + "_enabled": str(port is not None).lower() for name, port in names.items()}
     ports = {name: port or 0 for name, port in names.items()}
     writes = str(lines is not None or pickle is not None).lower()
-    return GO_CARBON.format(data=data, writes=writes, **ports, **enabled)
+    scan = "24h" if trie else "0s"
+    return GO_CARBON.format(data=data, writes=writes, trie=str(trie).lower(), scan=scan, **ports, **enabled)
 
 
 def write_configuration(data, **texts):

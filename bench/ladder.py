@@ -9,7 +9,8 @@ point a minute for a day, and nothing is throttled. The lab reads everything bac
 through graphite-web (bench/graphite_web.py), which also asks carbon's cache. Their CPU and memory are not in the figures.
 
 A row has the figures of a step: metrics a minute, the disk's busy time and its time for a request, each beside the account's figure for the
-preset's step, the CPU and memory of the server, and the time until a socket has taken a report. A step's figures leave out its first half. In the presets × 20 and × 100, the account's figures
+preset's step, the CPU and memory of the server, and the time until a socket has taken a report. In the preset × 100,
+new series come in the first half of a step, which its figures leave out. In the presets × 20 and × 100, the account's figures
 are still those of its single host. After the rows follow the points that were owed, lost and wrong, the time that the read-back took, and the rules
 that were broken. For Floodmark, also the series that it created and the points that it dropped: if it drops one, nothing that came on the same
 connection is owed, so prefer a longer `--duration`. `--set load.reconnect=1m` limits this to a minute, at the cost of the latency.
