@@ -11,7 +11,9 @@ packages of the readers. Exits with 1 if any result differs.
 Graphite's protocols have no answers. Owed is what was sent --commit-interval (two seconds) before the server was killed: points of known series are
 promised after a tenth of a second, but after a start, series may have to be created again. Use a release build: while a server starts, its socket takes
 points that it has not read, and a start must take less than these two seconds. To measure the documented interval, let the server catch up after each
-start: `--protocols graphite --commit-interval 100ms --least 4`. Only one of `graphite` and `graphite-pickle` can take part, because both have
+start: `--protocols graphite --commit-interval 100ms --least 4`. What is lost right after a start is shown by `--protocols graphite --least 0.5 --most 3 --ages
+--readers ""`: a further sender (bench/sent_points.py) sends a point of a known series each millisecond beside the lab and notes when; the output says for each kill how many of its
+points are lost, and how many milliseconds before the kill the socket had taken the oldest of them. This is no rule: the run passes whatever the age. Only one of `graphite` and `graphite-pickle` can take part, because both have
 one tenant. The values of statsd are owed once they were stored at the end of an interval, and a query of the lab has returned them: what a query
 returned before a kill, a second after its time, must be there after it. And of the values that it should have stored while it was there,
 --stored (half) must be owed, so that a server which stores nothing after a kill is noticed.
@@ -29,6 +31,7 @@ import time
 import floodmark_bench
 from floodmark_bench import FLOODMARK, Server
 from protocol_addresses import Address, protocols
+from sent_points import SERIES as SENT_SERIES, SentPoints
 
 # Graphite's protocols have one tenant, so that only one of them can take part
 ALL = [name for name in protocols("floodmark") if name != "graphite-pickle"]
@@ -43,7 +46,10 @@ args.add_argument("--readers", default="deltalake,duckdb")
 args.add_argument("--protocols", default="1.0")
 args.add_argument("--stored", type=float, default=0.5, help="for statsd: smallest share of the values that must be stored")
 args.add_argument("--commit-interval", default="2s", help="for Graphite: how old points are that are owed when the server is killed")
+args.add_argument("--ages", action="store_true", help="for Graphite's lines: how old points are that a kill loses")
 args = args.parse_args()
+if args.ages and ("graphite" not in args.protocols.split(",") or args.readers):
+    sys.exit('--ages needs the protocol graphite and --readers "", which would count its points, too')
 
 
 def metric(server, name):
@@ -123,19 +129,28 @@ server = Server("--config", config, *(flag for address in addresses for flag in 
 atexit.register(lambda: server.process.kill())  # also after errors; the directory is kept
 duration_s = sum(moments) + 2 * args.kills + 10
 loads = [Load(server, address, duration_s) for address in addresses]
+graphite = next((address for address in addresses if address.protocol == "graphite"), None)
+sender = SentPoints(int(graphite.own.rsplit(":", 1)[1])) if args.ages else None
 deadline = time.monotonic() + 120
 # points of new series that wait for their creation are not owed over Graphite's protocols
-while metric(server, "floodmark_head_series_created_total") < sum(load.series for load in loads) and time.monotonic() < deadline:
+while metric(server, "floodmark_head_series_created_total") < sum(load.series for load in loads) + bool(sender) * SENT_SERIES and time.monotonic() < deadline:
     time.sleep(0.5)
-ready, rounds, replayed = [], 0, 0
+ready, rounds, replayed, begin, kills = [], 0, 0, time.monotonic(), []
 for kill, moment in enumerate(moments):
     time.sleep(moment)
     rounds += metric(server, "floodmark_seal_rounds_total")
+    kills.append(time.monotonic())
     server.kill()
     ready.append(server.start())
     replayed += metric(server, "floodmark_journal_replayed_samples_total")
     print("kill %2d after %.2f s, ready again in %.2f s" % (kill + 1, moment, ready[-1]), flush=True)
 failed = not all([load.end() for load in loads])
+if sender:
+    sender.stop()
+    losses = sender.losses(server.url, tenant_of("graphite"), begin, kills)
+    for kill, (moment, (lost, oldest_s, newest_s)) in enumerate(zip(moments, losses)):
+        print("kill %2d after %.2f s: %d points lost, sent %.0f to %.0f ms before" % (kill + 1, moment, lost, oldest_s * 1e3, newest_s * 1e3))
+    print("points sent each millisecond: the oldest that a kill lost had been sent %.0f ms before it" % (max(oldest_s for _, oldest_s, _ in losses) * 1e3))
 for when, what in [("as it is", None), ("after a flush", "flush"), ("after compaction", "compact")]:
     if what:
         print(what, json.dumps(server.post(what)))
