@@ -3,9 +3,9 @@
     python3 bench/graphite.py [--hosts 1] [--timers 7824] [--rounds 20] [--runs 1] [--bursts 0] [--protocol plaintext]
                               [--alternate 0] [--visible 0] [--deny 0] SYSTEM PROGRAM [SYSTEM PROGRAM ...]
 
-SYSTEM is floodmark, victoriametrics, go-carbon or carbon; PROGRAM its binary, or for carbon, a directory with a Python environment that has
-carbon, whisper and, for --visible, graphite-web. Several systems are measured in turn, `--runs` times, and a table of medians follows. `--protocol` is plaintext, pickle or both
-(plaintext,pickle); VictoriaMetrics has no pickle.
+SYSTEM is floodmark, victoriametrics, go-carbon or carbon; PROGRAM its binary, or for carbon, a directory with a Python environment that has carbon,
+whisper and, for --visible, graphite-web. Several systems are measured in turn, `--runs` times, and a table of medians follows. `--protocol` is
+plaintext, pickle or both (plaintext,pickle); VictoriaMetrics has no pickle.
 
 The metrics are timers of 15 values each, as in the account of a stress test of carbon caches. Four connections send a
 round of all metrics as fast as the server takes it, then the next. All systems get the same bytes. Between the two phases the server has time

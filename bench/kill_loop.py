@@ -11,12 +11,13 @@ packages of the readers. Exits with 1 if any result differs.
 Graphite's protocols have no answers. Owed is what was sent --commit-interval (two seconds) before the server was killed: points of known series are
 promised after a tenth of a second, but after a start, series may have to be created again. Use a release build: while a server starts, its socket takes
 points that it has not read, and a start must take less than these two seconds. To measure the documented interval, let the server catch up after each
-start: `--protocols graphite --commit-interval 100ms --least 4`. What is lost right after a start is shown by `--protocols graphite --least 0.5 --most 3 --ages
---readers ""`: a further sender (bench/sent_points.py) sends a point of a known series each millisecond beside the lab and notes when; the output says for each kill how many of its
-points are lost, and how many milliseconds before the kill the socket had taken the oldest of them. This is no rule: the run passes whatever the age. Only one of `graphite` and `graphite-pickle` can take part, because both have
-one tenant. The values of statsd are owed once they were stored at the end of an interval, and a query of the lab has returned them: what a query
-returned before a kill, a second after its time, must be there after it. And of the values that it should have stored while it was there,
---stored (half) must be owed, so that a server which stores nothing after a kill is noticed.
+start: `--protocols graphite --commit-interval 100ms --least 4`. What is lost right after a start is shown by `--protocols graphite --least 0.5
+--most 3 --ages --readers ""`: a further sender (bench/sent_points.py) sends a point of a known series each millisecond beside the lab and notes
+when; the output says for each kill how many of its points are lost, and how many milliseconds before the kill the socket had taken the oldest of
+them. This is no rule: the run passes whatever the age. Only one of `graphite` and `graphite-pickle` can take part, because both have one tenant.
+The values of statsd are owed once they were stored at the end of an interval, and a query of the lab has returned them: what a query returned
+before a kill, a second after its time, must be there after it. And of the values that it should have stored while it was there, --stored (half)
+must be owed, so that a server which stores nothing after a kill is noticed.
 """
 
 import argparse
