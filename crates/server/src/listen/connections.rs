@@ -9,7 +9,7 @@
 //!    always have a request in progress,
 //! 2. connections between requests, if [`NEWEST`] has passed since the first answer,
 //! 3. other connections without an answer so far, if older than [`NEWEST`],
-//! 4. connections between requests of known senders, if at least half of the visited connections are of known senders,
+//! 4. connections between requests of known senders, if at least half of all connections are of known senders,
 //! 5. connections whose client has not read for a second.
 //!
 //! With protocols that create series apart from requests, a sender is *known* if points of existing series that it sent were
@@ -56,7 +56,7 @@ const COMPARED: usize = 256;
 /// Maximum number of connections visited once a candidate is found. Visiting all would cost more than serving a request.
 const VISITED: usize = 1024;
 
-/// The open connections of a listener. Clones are the same.
+/// The open connections of a listener. Clones share one list.
 #[derive(Debug, Clone)]
 pub(crate) struct Connections(Arc<All>);
 
@@ -78,6 +78,27 @@ struct Open {
     peak: usize,
     /// Where the next search for a connection to close begins.
     cursor: u64,
+    /// The connections that searches have visited since one of them began with the first connection.
+    visited: Senders,
+    /// When a search last reached the last connection, and whether at least half of all were of known senders then.
+    known_prevail: Option<(Instant, bool)>,
+}
+
+/// Numbers of connections.
+#[derive(Debug, Default)]
+struct Senders {
+    known: usize,
+    strangers: usize,
+}
+
+impl Senders {
+    const fn count(&mut self, is_known: bool) {
+        if is_known {
+            self.known += 1;
+        } else {
+            self.strangers += 1;
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,14 +125,15 @@ struct Search {
     /// True if there are candidates, even if none of them may be closed.
     found_any: bool,
     /// The candidate that comes first, with its rank.
-    first: Option<(u8, Instant, u64)>,
+    first: Option<Candidate>,
+    /// The same for idle connections of known senders.
+    first_known: Option<Candidate>,
     /// When the first of the candidates that are too young will be old enough.
     young_until: Option<Instant>,
-    /// Number of visited connections of known senders.
-    known: usize,
-    /// Number of other visited connections.
-    strangers: usize,
 }
+
+/// The rank of a connection, since when it waits, and its number.
+type Candidate = (u8, Instant, u64);
 
 /// Place of an open connection. Dropping it makes room for another connection.
 #[derive(Debug)]
@@ -244,30 +266,46 @@ impl Open {
 
     fn search(&mut self, victims: Victims, now: Instant) -> Search {
         let (mut search, mut compared, mut visited) = (Search::default(), 0, 0);
-        for (number, link) in self.links.range(self.cursor..).chain(self.links.range(..self.cursor)) {
+        let mut all = Senders::default();
+        let mut is_whole = true;
+        let from_cursor = self.links.range(self.cursor..).map(|(number, link)| (number, link, false));
+        let from_first = self.links.range(..self.cursor).map(|(number, link)| (number, link, true));
+        let mut has_wrapped = false;
+        for (number, link, is_before) in from_cursor.chain(from_first) {
             if compared >= COMPARED || visited >= VISITED && search.found_any {
-                self.cursor = *number;
+                (self.cursor, is_whole) = (*number, false);
                 break;
             }
             visited += 1;
             let state = link.state.lock();
+            let is_known = state.is_known(now);
+            if is_before && !std::mem::replace(&mut has_wrapped, true) {
+                let Senders { known, strangers } = std::mem::take(&mut self.visited);
+                self.known_prevail = Some((now, known >= strangers));
+            }
+            self.visited.count(is_known);
+            all.count(is_known);
             if !link.is_candidate(&state, victims) {
                 continue;
             }
             search.found_any = true;
-            let is_known = state.is_known(now);
-            search.known += usize::from(is_known);
-            search.strangers += usize::from(!is_known);
             if let Some((rank, since)) = state.rank(now, link.bytes_per_second) {
                 let this = (rank, since, *number);
-                search.first = Some(search.first.map_or(this, |other| other.min(this)));
-                compared += 1;
+                let first = if rank == KNOWN { &mut search.first_known } else { &mut search.first };
+                *first = Some(first.map_or(this, |other| other.min(this)));
+                compared += usize::from(rank != KNOWN);
             } else if let Some(until) = state.young_until(now) {
                 search.young_until = Some(search.young_until.map_or(until, |other| other.min(until)));
             }
         }
-        let may_replace_known = search.known >= search.strangers;
-        search.first = search.first.filter(|(rank, ..)| *rank != KNOWN || may_replace_known);
+        if is_whole {
+            self.known_prevail = Some((now, all.known >= all.strangers));
+        }
+        // a search that ended early may have visited connections of one kind only
+        let lately = self.known_prevail.filter(|(at, _)| now.saturating_duration_since(*at) < KNOWN_FOR);
+        if lately.is_some_and(|(_, known_prevail)| known_prevail) {
+            search.first = search.first.into_iter().chain(search.first_known).min();
+        }
         search
     }
 }
