@@ -15,8 +15,8 @@ pub enum Postponed {
     Clock,
     /// Out-of-order samples have used up their share of the head. Sealing will make room.
     LateSamples,
-    /// The elected replica's samples are not stored at present, so this one may have to take over. That may be decided after
-    /// this time.
+    /// The elected replica's samples are not stored at present, so this one may have to take over. The sender should
+    /// try again after this time: half the time until a failover.
     Replica(Duration),
     /// The tenant creates series too fast. It may create more after this time.
     NewSeriesRate(Duration),

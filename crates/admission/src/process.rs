@@ -31,7 +31,7 @@ impl ProcessMemory {
     }
 }
 
-/// The time during which the process has had no memory left.
+/// A period in which the process is short of memory.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryShortage {
     began: Instant,
@@ -58,8 +58,8 @@ impl MemoryShortage {
         })
     }
 
-    /// Time until there is memory again, if the use goes on to fall as fast as it has since its peak. If it does not fall, the
-    /// shortage is expected to last as long again as it has lasted.
+    /// Estimates the rest of the shortage. If the use has fallen since its peak: 1 to 30 s, if it goes on to fall as fast. Otherwise 3 to
+    /// 30 s: as long again as the shortage has lasted.
     pub fn wait(self) -> Duration {
         let Self { began, peak_bytes, peak_at, memory, at } = self;
         match peak_bytes.saturating_sub(memory.held_bytes) {

@@ -121,7 +121,7 @@ impl Rounds {
     }
 }
 
-/// Bounds the time until something happens after which a retry may succeed, but need not: [`RETRY_AFTER`] to 30 s.
+/// Limits a wait to [`RETRY_AFTER`] to 30 s. For events after which a retry may still fail.
 pub fn until_attempt(wait: Duration) -> Duration {
     wait.clamp(RETRY_AFTER, MOST)
 }

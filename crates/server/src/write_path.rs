@@ -67,7 +67,7 @@ pub(crate) struct Unwritten {
     pub exemplars: u64,
     /// True if only single series or samples cannot be stored for now, and everything else is durable.
     pub is_partial: bool,
-    /// False if certainly nothing of the request is durable. There may be more than `samples`: a partition that refuses its share may
+    /// False if certainly nothing of the request is durable. More samples than `samples` may be durable: a partition that refuses its share may
     /// have stored a part of it.
     may_be_durable: bool,
 }
@@ -159,11 +159,11 @@ async fn counted(
     Ok(outcome)
 }
 
-/// Leaves out the points of a request that was refused from the series that are computed from them. If the sender repeated it, they
-/// would count twice, and if it did not, a part of them would be missing.
+/// After a refusal, makes sure that the request's points do not count in computed series: with a repetition they would count twice, and
+/// without one a part of them would be missing.
 ///
-/// If the other points of the request are stored, this stores those that such series took from it, too. Otherwise, as long as single
-/// series are refused, these points would not be stored however often the request is repeated.
+/// If only single series were refused, also stores the points that computed series have taken from the request. Otherwise, these points
+/// would never be stored while such a series is refused, however often the request is repeated.
 async fn left_out(
     context: &Arc<Context>,
     principal: &Principal,

@@ -206,7 +206,7 @@ fn check_rows_of_node(rows: &std::collections::BTreeMap<String, Value>) {
         assert!(rows[counted]["peak"].as_u64() > Some(0), "{rows:?}");
     }
     for (name, row) in rows {
-        // what is used of this rate is shown by the burst
+        // the row of the burst shows the use
         let is_counted = name != "tenants_per_minute";
         assert_eq!((row["used"].is_u64(), row["peak"].is_u64()), (is_counted, is_counted), "{row}");
         assert!(row["peak"].as_u64() >= row["used"].as_u64(), "{row}");

@@ -30,7 +30,8 @@ impl Directory {
         Some(Self { path: path.to_owned(), before })
     }
 
-    /// Returns what has been added since the beginning. `None` if this is not known.
+    /// Returns by how much the directory has grown since the beginning, or 0 if it has shrunk. `None` if it cannot be read, or has
+    /// too many files.
     pub(super) async fn growth(&self) -> Option<Usage> {
         let now = Usage::counted(&self.path).await?;
         let (files, bytes) =

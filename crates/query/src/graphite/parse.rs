@@ -37,7 +37,7 @@ pub(super) fn error_at(text: &str, at: usize, message: &str) -> QueryError {
 }
 
 /// The first path in the name of a series, such as `a.b` in `scale(sumSeries(a.b),2)`. If the name is not a
-/// call in the syntax of targets, also because a path in it has an empty node (`f(a..b)`), the path is what precedes its
+/// call in the syntax of targets (for example, because a path in it has an empty node, as in `f(a..b)`), the path is what precedes its
 /// first bracket. `None` if the first argument is not a path.
 pub(super) fn first_path(name: &str) -> Option<String> {
     let allowance = &mut Allowance::new(NAME_MEMORY_BYTES);
@@ -65,7 +65,7 @@ struct Parser<'t, 'a> {
     /// Byte at which the rest begins, which is not parsed yet.
     at: usize,
     depth: usize,
-    /// Whether the text is the name of a series, whose paths may be such as no target of graphite-web has.
+    /// True if the text is the name of a series. Its paths may be ones that graphite-web does not accept in targets.
     is_name: bool,
     allowance: &'a mut Allowance,
 }

@@ -3,8 +3,8 @@
 //! History from Whisper files has only coarse values for times that the finer archives no longer cover. They must not be
 //! consolidated again. A sample is *lone* at a step if it is the only one of its slot, and stands exactly at the slot's beginning.
 //! It is taken for history of an archive if it is lone at the archive's step, and so is a sample in the slot before or after.
-//! The import puts a *mark* before a coarse value without such a neighbour ([`mark_ms`]). With `avg_zero`, only a mark counts: two samples
-//! in a row that arrived that sparsely would look like history, and their values would differ. A value that was consolidated from
+//! The import puts a *mark* before a coarse value without such a neighbour ([`mark_ms`]). With `avg_zero`, only a mark counts:
+//! ordinary samples that arrive once per coarse slot look like history too, but Whisper divides such a value by the number of finer slots. A value that was consolidated from
 //! samples is never history: each coarser archive consolidates it again, as Whisper does.
 //!
 //! So the slots before and after a value decide about it, besides its own. Samples of these are read, too ([`Layout::around_s`]), so that a

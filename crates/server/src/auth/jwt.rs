@@ -267,7 +267,8 @@ fn refused(fault: Fault) -> Refusal {
     unauthenticated(fault.message())
 }
 
-/// The next request with such a token causes a fetch, but not while the issuer is spared.
+/// A token with an unknown key causes a fetch, but not soon after the last one. The rest of this time, 3 to 30 s; 3 s while keys are
+/// being fetched.
 fn until_fetched(url: &KeyUrl) -> Wait {
     Wait::For(url.until_next_fetch().map_or(RETRY_AFTER, until_attempt))
 }

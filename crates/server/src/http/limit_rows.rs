@@ -367,7 +367,7 @@ fn senders(app: &App) -> [Row; 3] {
         (bucket.missing(writes.clock.instant()) as usize, bucket.peak() as usize)
     };
     let burst = Counts { limit: settings.tenant_burst, used, peak }.row_of_setting(settings, "tenant_burst");
-    // what is used of the rate is missing from the burst
+    // the rate refills the bucket of the burst, whose row shows the use
     [connections, burst, row_of_setting(settings, "tenants_per_minute")]
 }
 

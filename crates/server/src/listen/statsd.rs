@@ -233,7 +233,9 @@ impl Statsd {
         let lost = self.totals.forget_idle();
         if lost > 0 {
             self.metrics.memory.add(lost);
-            let message = format!("no memory to keep the values of {lost} series until they can be stored");
+            let message = format!(
+                "no memory to keep the values of {lost} series until they can be stored; raise --memory"
+            );
             self.refused(lost, &Refusal::busy("memory", message));
         }
     }

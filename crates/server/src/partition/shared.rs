@@ -33,7 +33,8 @@ pub(crate) struct PartitionShared {
     /// Arrival time of the oldest sample that was not frozen for sealing yet, in Unix milliseconds; 0 if there is
     /// none.
     pub(crate) unsealed_since_ms: AtomicI64,
-    /// When the next eviction for all tenants begins at the latest. `None` before the first one has ended.
+    /// When the next eviction for all tenants is expected to begin, if the pressure on memory stays as it is. `None` before the first
+    /// one has ended.
     pub(super) next_eviction: Mutex<Option<Instant>>,
 }
 

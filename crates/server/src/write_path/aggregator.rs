@@ -8,7 +8,8 @@
 //!
 //! Which outputs a point contributes to depends on the name that was sent alone, so it is remembered ([`memo`]). A body
 //! counts once it is durable, so that a body that is written again after a refusal does not count twice. If a request by HTTP is
-//! refused after some of it was stored, nobody knows whether it will be repeated, so the intervals of its points are not computed.
+//! refused, or a body from a socket is given up, after some of it may have been stored, the intervals of its points are not computed: a sender
+//! may repeat the request or not.
 //!
 //! The values of open intervals are only in memory. An interval whose points may not all be known (a part of them came before
 //! a restart or a change of its rule, or there was no memory) is not computed, unless it has points that are stored nowhere

@@ -58,7 +58,7 @@ pub(super) struct Writer {
     pub(super) source: Source,
     /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
-    /// True if points of known series were stored since [`Self::take_has_stored`].
+    /// True if a body with points of known series was stored at its first attempt since [`Self::take_has_stored`].
     has_stored: bool,
     /// Limits the waits for queued points, for all tenants of the sender together: the points of many may be queued and not storable.
     catch_up: Allowance,
@@ -100,7 +100,7 @@ impl Writer {
         !self.bodies.is_empty()
     }
 
-    /// True if points of known series were stored since the last call.
+    /// True if a body with points of known series was stored at its first attempt since the last call.
     pub(super) const fn take_has_stored(&mut self) -> bool {
         std::mem::replace(&mut self.has_stored, false)
     }

@@ -90,7 +90,7 @@ struct Series {
     labels: Labels,
     state: State,
     has_changed: bool,
-    /// Has a value that goes on, but was never stored.
+    /// True if the latest value is not stored yet. Always false for sets, whose members are not stored later.
     is_unstored: bool,
     idle: u32,
     bytes: u64,
@@ -279,7 +279,7 @@ impl Totals {
         Part { batch, memory, series: first..at, next, left_out }
     }
 
-    /// The samples of these series in the last batch are stored. Must be called before series are forgotten.
+    /// Records that the samples of these series in the last batch are stored. Must be called before series are forgotten.
     pub(super) fn stored(&mut self, series: Range<usize>) {
         // a value may have come meanwhile
         self.series[series].iter_mut().for_each(|series| series.is_unstored &= series.has_changed);

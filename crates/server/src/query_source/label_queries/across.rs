@@ -124,7 +124,7 @@ impl LabelsAcross<'_> {
         Ok(all)
     }
 
-    /// Lists the metadata of metrics: of each metric, the entries in which the tenants differ.
+    /// Lists the metadata of metrics. A metric has each different entry once, however many tenants have it.
     pub(crate) fn metadata(
         &self,
         metric: Option<&str>,

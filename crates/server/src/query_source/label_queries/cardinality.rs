@@ -4,8 +4,8 @@
 //! Each partition lists its own largest metrics, pairs and names. For each of these, the exact counts in all
 //! partitions are then added up.
 //!
-//! The number of distinct values is estimated from a sample: a value in `n` partitions counts as 1/`n` in each. With up
-//! to [`SAMPLES`] values, or one partition, the number is exact.
+//! The number of distinct values is estimated from a sample: a value in `n` partitions counts as 1/`n` in each. For one
+//! tenant, the number is exact with up to [`SAMPLES`] values, or with one partition. Several tenants share [`SAMPLES`].
 //!
 //! For several tenants, the partitions of all tenants are counted as if they were those of one tenant. The label that names the
 //! tenant is added: it has a value for each tenant with series.
@@ -25,8 +25,8 @@ const SAMPLES: usize = 256;
 /// at most 9 %.
 const SAMPLES_MIN: usize = 32;
 
-/// Several tenants share these numbers, because each value is looked for in all of their partitions. But of each tenant, at least
-/// this many values are examined in a partition. The standard error of the number in a partition is at most 18 %.
+/// For several tenants, [`SAMPLES`] and [`SAMPLES_MIN`] are divided by their number, because each value is looked up in the partitions of
+/// all of them. At least this many values are examined in each partition, so the standard error of a partition's number is at most 18 %.
 const SAMPLES_OF_TENANT_MIN: usize = 8;
 
 /// Each partition lists twice as many entries as were requested, and this many more.
