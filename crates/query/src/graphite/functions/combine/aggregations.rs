@@ -134,6 +134,7 @@ fn count(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let series = fold.series_count() as f64;
     let Some(mut result) = fold.finish("count", 0.0)? else { return Ok(()) };
     result.values.fill(series);
+    result.x_files_factor = call.context().x_files_factor();
     result.tags = Tags::named(&result.name);
     sink(result)
 }

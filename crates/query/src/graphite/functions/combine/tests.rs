@@ -60,6 +60,16 @@ fn steps_that_differ_are_normalized() {
     );
 }
 
+/// Two minutes of five are too few, also of a count.
+#[test]
+fn counts_are_consolidated_by_the_x_files_factor() {
+    let store = Store::new().with("a", &[1.0, 1.0]).with("b", &[1.0, 1.0]);
+    for (x_files_factor, is_there) in [("0.3", true), ("0.6", false)] {
+        let target = format!("sumSeries(setXFilesFactor(a,{x_files_factor}),countSeries(b),sin('c',1,300))");
+        assert_eq!(!store.render(&target)[0].values[0].is_nan(), is_there, "{x_files_factor}");
+    }
+}
+
 #[test]
 fn series_are_grouped_by_nodes_and_tags() {
     let store = servers();
