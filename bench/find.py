@@ -11,7 +11,7 @@ Then follow patterns that visit about 10^4, 10^5 and 10^6 nodes (of ten million 
 hundredth. A row has the visited nodes, calculated from the names, and the time per visited node. Finally, searches that visit every name are
 canceled while they run, at a random time in the first half of their duration: the times until the request to cancel was answered, and until the search had ended.
 
-With --beside, a go-carbon with an index of names (`trie-index`) has the same names, and is asked through carbonapi, without caches, by turns with Floodmark: each
+With --beside, a go-carbon with an index of names (`trie-index`) has the same names, and is asked through carbonapi, without caches, alternately with Floodmark: each
 pattern goes to both, and every other time to go-carbon first. Both answer with `format=protobuf`, which lists the paths of all nodes. (JSON of carbonapi
 has one node for all that have the same last component.) Each name is a file. Those of a host are links to one Whisper file that has no points, because a
 search reads only names.

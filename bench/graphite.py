@@ -15,7 +15,7 @@ The `seconds until closed` end when the server has closed all connections. Flood
 also shows the p99 of `floodmark_graphite_commit_seconds` during the phase: the bound of the bucket that contains it, and the share of the bodies
 that were durable within the commit interval of 100 ms.
 
-With `--alternate N` and both protocols, a server gets points of known series by turns over both: N pairs of phases in each run, and every other pair begins
+With `--alternate N` and both protocols, a server gets points of known series alternately over both: N pairs of phases in each run, and every other pair begins
 with the other protocol. Then follow the medians of both protocols, and of the ratio of a pair. Not for VictoriaMetrics.
 
 With `--visible N`, then come N bursts of new series, of which a query asks again and again until all are there. It waits between two queries as long as the
@@ -68,7 +68,7 @@ parser.add_argument("--carbon-rounds", type=int, default=6, help="points of each
 parser.add_argument("--runs", type=int, default=1)
 parser.add_argument("--bursts", type=int, default=0, help="bursts of new series, with senders of known ones beside them")
 parser.add_argument("--protocol", default="plaintext")
-parser.add_argument("--alternate", type=int, default=0, help="pairs of phases of known series on one server, over both protocols by turns")
+parser.add_argument("--alternate", type=int, default=0, help="pairs of phases of known series on one server, over both protocols alternately")
 parser.add_argument("--visible", type=int, default=0, help="bursts of new series, until a query finds all of them")
 parser.add_argument("--deny", type=int, default=0, help="expressions in Floodmark's list of denied names")
 args = parser.parse_args()
@@ -346,7 +346,7 @@ def show_pairs(system, runs):
     """What the phases of known series cost over both protocols. `runs` are the figures of each run by protocol."""
     over = {protocol: [value for run in runs for value in run[protocol][ALTERNATED]] for protocol in protocols}
     for protocol, values in over.items():
-        print("%-16s %-10s %-22s %10s (%s to %s)" % (system, protocol, "by turns, points/CPU s", *three(values)))
+        print("%-16s %-10s %-22s %10s (%s to %s)" % (system, protocol, "alternately, points/CPU s", *three(values)))
     ratios = [one / other for one, other in zip(over["pickle"], over["plaintext"])]
     print("%-16s %d pairs: ratio of pickle to plaintext %s (%s to %s); pickle is higher in %d" % (
         system, len(ratios), *three(ratios), sum(ratio > 1 for ratio in ratios)))
