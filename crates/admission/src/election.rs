@@ -157,7 +157,7 @@ impl Elections {
         }
     }
 
-    /// Time until another replica than the elected one may be elected. `None` while a request of the elected one is in progress,
+    /// Time until a replica other than the elected one may be elected. `None` while a request of the elected one is in progress,
     /// and for clusters that are not known.
     pub fn until_failover(&self, cluster: &str, arrival: Arrival) -> Option<Duration> {
         let election = self.0.get(cluster).filter(|election| election.requests == 0)?;

@@ -16,6 +16,7 @@ const DAY_S: i64 = 24 * HOUR_S;
 /// them do not overflow.
 const TIME_S_MAX: i64 = 1 << 40;
 
+/// Limits a time to `TIME_S_MAX` seconds before or after 1970.
 #[must_use]
 pub const fn within_reach(time_s: i64) -> i64 {
     if time_s > TIME_S_MAX {

@@ -366,7 +366,7 @@ impl LabelQueries<'_> {
         Ok(all)
     }
 
-    /// Adds exemplars by the labels under which `shown` shows their series. No other tenant's series must be shown alike.
+    /// Adds exemplars by the labels under which `shown` shows their series. No series of another tenant may get the same labels.
     fn add_exemplars(
         &self,
         all: &mut ExemplarsBySeries,

@@ -40,7 +40,7 @@ enum Object {
     Mark,
     /// The list of all points. What is added to it becomes points of the batch at once.
     List,
-    /// A list within it, by its index in [`Machine::inner_lists`].
+    /// A list within the list of all points, by its index in [`Machine::inner_lists`].
     InnerList(u32),
     Text(Text),
     Integer(i64),
@@ -452,7 +452,7 @@ impl Run<'_, '_, '_> {
         Ok(mark + 1..stack.len())
     }
 
-    /// Creates a list above this many objects of the stack. Above none, it is the list of all points.
+    /// Creates a list that will have `below` objects under it on the stack. With none below, it is the list of all points.
     fn new_list(&mut self, below: usize) -> Result<Object, Stop> {
         if below == 0 {
             return Ok(Object::List);
