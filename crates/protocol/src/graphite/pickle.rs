@@ -14,6 +14,7 @@
 mod machine;
 mod opcodes;
 mod text;
+mod usual;
 
 use super::points::{Fault, Label, Points};
 use super::{Format, split_frame};

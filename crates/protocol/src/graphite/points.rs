@@ -192,7 +192,15 @@ impl Points<'_, '_> {
             }
             self.reservation.push(self.labels, (narrow(name), narrow(value)))?;
         }
-        self.labels.sort_unstable_by_key(|(name, _)| &path[wide(name)]);
+        self.labels.sort_unstable_by_key(|(name, _)| (&path[wide(name)], name.start));
+        // of several values of a tag, the last one counts, as in carbon
+        self.labels.dedup_by(|later, earlier| {
+            let is_same = path[wide(&later.0)] == path[wide(&earlier.0)];
+            if is_same {
+                earlier.clone_from(later);
+            }
+            is_same
+        });
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::opcodes::{allowed as op, refused};
 use super::text::{unescape_bytes, unescape_text, unquoted};
+use super::usual::{self, Usual};
 use super::{Fault, PickleError, PickleFault, Points};
 use crate::graphite::number::{seconds_ms, time_of, value_of};
 use model::SeriesRefusal;
@@ -9,10 +10,10 @@ use std::ops::Range;
 use stdx::budget::Exhausted;
 
 /// Limit on the objects on the stack. Python adds a thousand points at a time to a list.
-const STACK_MAX: usize = 1 << 17;
+pub(super) const STACK_MAX: usize = 1 << 17;
 
 /// Limit on the memo: the objects that later opcodes may repeat. A point adds up to three.
-const MEMO_MAX: usize = 1 << 18;
+pub(super) const MEMO_MAX: usize = 1 << 18;
 
 /// Limit on the lists within the list of all points. A point has up to two.
 const INNER_LISTS_MAX: usize = 1 << 18;
@@ -21,7 +22,7 @@ const INNER_LISTS_MAX: usize = 1 << 18;
 const PATHS_FACTOR: usize = 32;
 
 /// The newest version of the format.
-const PROTOCOL_MAX: u8 = 5;
+pub(super) const PROTOCOL_MAX: u8 = 5;
 
 /// Limit on the digits of an integer.
 const DIGITS_MAX: usize = 400;
@@ -38,7 +39,7 @@ pub(super) struct Machine {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Object {
     Mark,
-    /// The list of all points. What is added to it becomes points of the batch at once.
+    /// The list of all points ([`List`]).
     List,
     /// A list within the list of all points, by its index in [`Machine::inner_lists`].
     InnerList(u32),
@@ -48,7 +49,7 @@ enum Object {
     /// A tuple or list of a time and a value.
     Sample(Sample),
     Point(Text, Sample),
-    /// A tuple or list that is neither, with the first text in it, which says where it comes from.
+    /// A tuple or list that is neither a sample nor a point, with its first text, for messages.
     Other(Option<Text>),
 }
 
@@ -76,16 +77,16 @@ impl Object {
 
 /// A range of the pickle, or of [`Machine::unescaped`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Text {
+pub(super) struct Text {
     start: u32,
     bytes: u32,
     was_escaped: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Sample {
-    timestamp_ms: i64,
-    value: f64,
+pub(super) struct Sample {
+    pub(super) timestamp_ms: i64,
+    pub(super) value: f64,
 }
 
 /// Why the machine stopped early.
@@ -96,7 +97,7 @@ pub(super) enum Halt {
 }
 
 /// Like [`Halt`], without the offset, which only the loop knows.
-enum Stop {
+pub(super) enum Stop {
     Fault(PickleFault),
     Memory(Exhausted),
 }
@@ -120,8 +121,13 @@ impl Machine {
         self.memo.clear();
         self.inner_lists.clear();
         self.unescaped.clear();
-        let paths_start = points.batch.bytes.len();
-        let mut run = Run { machine: self, pickle, at: 0, points, paths_start, number: 0 };
+        let before = points.mark();
+        match usual::read(pickle, &mut List::of(pickle, points)) {
+            Ok(true) => return Ok(()),
+            Ok(false) | Err(Stop::Fault(_)) => points.undo(before), // the machine reads it again, or says where the fault is
+            Err(Stop::Memory(full)) => return Err(Halt::Memory(full)),
+        }
+        let mut run = Run { machine: self, pickle, at: 0, list: List::of(pickle, points) };
         let stopped = loop {
             let is_done = match run.usual_point() {
                 Ok(true) => Ok(false),
@@ -152,16 +158,72 @@ struct Run<'r, 'a, 'p> {
     machine: &'r mut Machine,
     pickle: &'r [u8],
     at: usize,
+    list: List<'r, 'a, 'p>,
+}
+
+/// The list of all points. What is added to it becomes points of the batch at once.
+pub(super) struct List<'r, 'a, 'p> {
     points: &'r mut Points<'a, 'p>,
     /// Where the labels of this pickle's points begin in the batch.
     paths_start: usize,
-    /// Number of objects that were added to the list.
+    paths_bytes_max: usize,
+    /// Number of objects that were added.
     number: usize,
+}
+
+impl<'r, 'a, 'p> List<'r, 'a, 'p> {
+    fn of(pickle: &[u8], points: &'r mut Points<'a, 'p>) -> Self {
+        let paths_start = points.batch.bytes.len();
+        Self { points, paths_start, paths_bytes_max: PATHS_FACTOR * pickle.len(), number: 0 }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, path: &[u8], Sample { timestamp_ms, value }: Sample) -> Result<(), Stop> {
+        self.number += 1;
+        let timestamp_ms = self.points.time_ms(timestamp_ms);
+        let added = match value.is_nan() {
+            true => Err(Fault::Point("the value is not a number".into())),
+            false => self.points.add(path, timestamp_ms, value),
+        };
+        match added {
+            Ok(()) => {}
+            Err(Fault::Memory(full)) => return Err(full.into()),
+            Err(Fault::Point(what)) => self.refuse(what, path),
+        }
+        self.check()
+    }
+
+    /// Adds something that is not a point. `text` says where it comes from.
+    fn add_other(&mut self, text: &[u8]) -> Result<(), Stop> {
+        self.number += 1;
+        self.refuse("not of the form (path, (time, value))".into(), text);
+        self.check()
+    }
+
+    #[cold]
+    fn refuse(&mut self, what: String, sent: &[u8]) {
+        let what = self.points.with_excerpt(what, sent);
+        self.points.batch.refuse(SeriesRefusal::Point { number: self.number, what }, 0..0, 1);
+    }
+
+    #[inline]
+    fn check(&self) -> Result<(), Stop> {
+        let limit = self.paths_bytes_max;
+        if self.points.batch.bytes.len() - self.paths_start > limit {
+            return Err(PickleFault::TooMany { what: "bytes of paths", limit }.into());
+        }
+        if self.points.check_count("points").is_err() {
+            let limit = model::caps::REQUEST_SERIES_MAX;
+            return Err(PickleFault::TooMany { what: "points", limit }.into());
+        }
+        Ok(())
+    }
 }
 
 impl Run<'_, '_, '_> {
     /// Executes all opcodes of a point in the form that Python's picklers give to most points ([`Usual`]), which takes
-    /// half as long as step by step. Does nothing and returns false if other opcodes follow.
+    /// half as long as step by step. Does nothing and returns false if other opcodes follow. In most pickles, all points
+    /// have this form: they do not come here ([`usual::read`]).
     #[inline]
     fn usual_point(&mut self) -> Result<bool, Stop> {
         let Machine { stack, memo, .. } = &mut *self.machine;
@@ -171,7 +233,7 @@ impl Run<'_, '_, '_> {
         }
         let Some(usual) = Usual::at(self.pickle, self.at, memo.len()) else { return Ok(false) };
         let Usual { path, sample, is_memoized, end } = usual;
-        let reservation = &mut self.points.reservation;
+        let reservation = &mut self.list.points.reservation;
         if is_memoized {
             reservation.room(memo, 3)?;
             memo.extend([Object::Text(path), Object::Sample(sample), Object::Point(path, sample)]);
@@ -282,7 +344,7 @@ impl Run<'_, '_, '_> {
         if self.machine.stack.len() >= STACK_MAX {
             return Err(PickleFault::TooMany { what: "objects on the stack", limit: STACK_MAX }.into());
         }
-        self.points.reservation.push(&mut self.machine.stack, object)?;
+        self.list.points.reservation.push(&mut self.machine.stack, object)?;
         Ok(())
     }
 
@@ -343,7 +405,7 @@ impl Run<'_, '_, '_> {
         }
         // a byte becomes at most two bytes of UTF-8, and an escape is longer than what it stands for
         let unescaped = &mut self.machine.unescaped;
-        self.points.reservation.room(unescaped, 2 * inner.len())?;
+        self.list.points.reservation.room(unescaped, 2 * inner.len())?;
         let start = unescaped.len();
         match opcode {
             op::STRING => unescape_bytes(inner, unescaped)?,
@@ -372,12 +434,12 @@ impl Run<'_, '_, '_> {
             return Err(PickleFault::TooMany { what: "repeated objects", limit: MEMO_MAX }.into());
         }
         // Picklers number the memo without gaps, but some begin with 1, and unused numbers may have been removed. Gaps are
-        // filled. Each number has cost a byte, so that the work is proportional to the pickle.
+        // filled. Numbers above the bytes read so far are refused, which bounds the work.
         if number > self.at {
             return Err(PickleFault::Argument("the number of a repeated object").into());
         }
         while memo.len() <= number {
-            self.points.reservation.push(memo, Object::Mark)?;
+            self.list.points.reservation.push(memo, Object::Mark)?;
         }
         memo[number] = top;
         Ok(())
@@ -462,7 +524,7 @@ impl Run<'_, '_, '_> {
             return Err(PickleFault::TooMany { what: "lists", limit: INNER_LISTS_MAX }.into());
         }
         let list = Object::InnerList(lists.len() as u32);
-        self.points.reservation.push(lists, InnerList::Empty)?;
+        self.list.points.reservation.push(lists, InnerList::Empty)?;
         Ok(list)
     }
 
@@ -519,129 +581,26 @@ impl Run<'_, '_, '_> {
 
     fn add_points(&mut self, objects: Range<usize>) -> Result<(), Stop> {
         for place in objects {
-            self.number += 1;
             let object = self.resolved(self.machine.stack[place]);
-            let added = match object {
-                Object::Point(path, Sample { timestamp_ms, value }) => {
-                    self.add_point(path, timestamp_ms, value)
-                }
-                _ => Err(Fault::Point("not of the form (path, (time, value))".into())),
-            };
-            match added {
-                Ok(()) => {}
-                Err(Fault::Memory(full)) => return Err(full.into()),
-                Err(Fault::Point(what)) => {
-                    let sent = object.text().map_or(&[][..], |text| self.bytes_of(text));
-                    let what = self.points.with_excerpt(what, sent);
-                    self.points.batch.refuse(SeriesRefusal::Point { number: self.number, what }, 0..0, 1);
-                }
-            }
-            let paths_max = PATHS_FACTOR * self.pickle.len();
-            if self.points.batch.bytes.len() - self.paths_start > paths_max {
-                return Err(PickleFault::TooMany { what: "bytes of paths", limit: paths_max }.into());
-            }
-            if self.points.check_count("points").is_err() {
-                let limit = model::caps::REQUEST_SERIES_MAX;
-                return Err(PickleFault::TooMany { what: "points", limit }.into());
+            let text = object.text().map_or(&[][..], |text| match text.was_escaped {
+                true => &self.machine.unescaped[text.range()],
+                false => &self.pickle[text.range()],
+            });
+            match object {
+                Object::Point(_, sample) => self.list.add(text, sample)?,
+                _ => self.list.add_other(text)?,
             }
         }
         Ok(())
     }
-
-    fn add_point(&mut self, path: Text, timestamp_ms: i64, value: f64) -> Result<(), Fault> {
-        if value.is_nan() {
-            return Err(Fault::Point("the value is not a number".into()));
-        }
-        let bytes = if path.was_escaped { &self.machine.unescaped[..] } else { self.pickle };
-        let timestamp_ms = self.points.time_ms(timestamp_ms);
-        self.points.add(&bytes[path.range()], timestamp_ms, value)
-    }
-}
-
-/// A point of tuples whose path, time and value follow each other, and whose two tuples end right after them:
-///
-/// ```text
-///   path [put] time value TUPLE2 [put] TUPLE2 [put]
-/// ```
-///
-/// Either all three are memoized (`put`), under the next free numbers, or none is.
-struct Usual {
-    path: Text,
-    sample: Sample,
-    is_memoized: bool,
-    /// Where the next opcode begins.
-    end: usize,
-}
-
-impl Usual {
-    /// Reads the point at `at`. `free` is the number of the next object that is memoized.
-    #[inline(always)]
-    fn at(pickle: &[u8], at: usize, free: usize) -> Option<Self> {
-        let rest = &pickle[at..];
-        let (start, length) = match *rest {
-            [op::BINUNICODE, a, b, c, d, ..] => (5, u32::from_le_bytes([a, b, c, d]) as usize),
-            [op::SHORT_BINUNICODE | op::SHORT_BINSTRING, length, ..] => (2, usize::from(length)),
-            _ => return None,
-        };
-        let mut rest = rest.get(start..)?.get(length..)?;
-        let path = Text::of(&(at + start..at + start + length), false);
-        let first = put_bytes(rest, free);
-        let is_memoized = first.is_some();
-        rest = &rest[first.unwrap_or(0)..];
-        let timestamp_ms = match *rest {
-            [op::BININT, a, b, c, d, ..] => {
-                rest = &rest[5..];
-                i64::from(i32::from_le_bytes([a, b, c, d])) * 1000
-            }
-            [op::BINFLOAT, ..] => {
-                let seconds = float(rest)?;
-                rest = &rest[FLOAT_BYTES..];
-                seconds_ms(seconds)?
-            }
-            _ => return None,
-        };
-        let value = float(rest)?;
-        rest = &rest[FLOAT_BYTES..];
-        for number in [free + 1, free + 2] {
-            let [op::TUPLE2, after @ ..] = rest else { return None };
-            rest = after;
-            if is_memoized {
-                rest = &rest[put_bytes(rest, number)?..];
-            }
-        }
-        let sample = Sample { timestamp_ms, value };
-        Some(Self { path, sample, is_memoized, end: pickle.len() - rest.len() })
-    }
-}
-
-/// Bytes of the opcode BINFLOAT with its number.
-const FLOAT_BYTES: usize = 1 + size_of::<f64>();
-
-#[inline(always)]
-fn float(bytes: &[u8]) -> Option<f64> {
-    match bytes.first_chunk::<FLOAT_BYTES>()? {
-        [op::BINFLOAT, number @ ..] => Some(f64::from_be_bytes(*number)),
-        _ => None,
-    }
-}
-
-/// Returns the length of an opcode that memoizes an object under this number. `None` if `bytes` begin with another opcode.
-#[inline(always)]
-fn put_bytes(bytes: &[u8], number: usize) -> Option<usize> {
-    match *bytes {
-        [op::LONG_BINPUT, a, b, c, d, ..] if u32::from_le_bytes([a, b, c, d]) as usize == number => Some(5),
-        [op::BINPUT, given, ..] if usize::from(given) == number => Some(2),
-        [op::MEMOIZE, ..] => Some(1),
-        _ => None,
-    }
 }
 
 impl Text {
-    const fn of(range: &Range<usize>, was_escaped: bool) -> Self {
+    pub(super) const fn of(range: &Range<usize>, was_escaped: bool) -> Self {
         Self { start: range.start as u32, bytes: (range.end - range.start) as u32, was_escaped }
     }
 
-    const fn range(self) -> Range<usize> {
+    pub(super) const fn range(self) -> Range<usize> {
         self.start as usize..self.start as usize + self.bytes as usize
     }
 }

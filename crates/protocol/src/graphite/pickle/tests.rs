@@ -151,11 +151,12 @@ enum Memo {
     Next,
 }
 
-/// A list of random points. Some points have a form that is not the usual one, and some repeat an earlier path.
+/// A list of random points. In every other list, some points have a form that is not the usual one, and some repeat an earlier path.
 fn points(rng: &mut Rng, memo: Memo) -> Vec<u8> {
     let mut pickle = b"\x80\x04](".to_vec();
     let mut number = if let Memo::From(first) = memo { first } else { 0 };
     let mut paths = Vec::new();
+    let is_usual = rng.below(2) == 0;
     let put = |pickle: &mut Vec<u8>, number: &mut u32, can_be_left_out: bool| {
         match memo {
             Memo::Nothing => return,
@@ -169,7 +170,7 @@ fn points(rng: &mut Rng, memo: Memo) -> Vec<u8> {
     for _ in 0..rng.below(200) {
         let path = vec![b'a'; rng.below(300) as usize];
         match rng.below(8) {
-            0 if !paths.is_empty() => {
+            0 if !is_usual && !paths.is_empty() => {
                 let earlier: u32 = paths[rng.below(paths.len() as u64) as usize];
                 pickle.extend([&b"j"[..], &earlier.to_le_bytes()].concat());
             }
@@ -188,17 +189,21 @@ fn points(rng: &mut Rng, memo: Memo) -> Vec<u8> {
         let time_s = 1_795_284_000 + rng.below(100) as i32;
         match rng.below(4) {
             0 => pickle.extend([&b"G"[..], &f64::from(time_s).to_be_bytes()].concat()),
-            1 if rng.below(10) == 0 => pickle.extend([&b"G"[..], &f64::NAN.to_be_bytes()].concat()),
+            1 if !is_usual && rng.below(10) == 0 => {
+                pickle.extend([&b"G"[..], &f64::NAN.to_be_bytes()].concat());
+            }
             _ => pickle.extend([&b"J"[..], &time_s.to_le_bytes()].concat()),
         }
         match rng.below(8) {
             0 => pickle.extend([b'K', rng.below(256) as u8]),
+            2 => pickle.extend([&b"M"[..], &(rng.below(1 << 16) as u16).to_le_bytes()].concat()),
+            3 => pickle.extend([&b"J"[..], &(rng.next_u64() as i32).to_le_bytes()].concat()),
             1 if rng.below(10) == 0 => pickle.extend([&b"G"[..], &f64::NAN.to_be_bytes()].concat()),
             _ => pickle.extend([&b"G"[..], &(rng.below(1000) as f64 / 8.0).to_be_bytes()].concat()),
         }
         for _ in 0..2 {
             pickle.push(0x86);
-            let can_be_left_out = rng.below(10) == 0;
+            let can_be_left_out = !is_usual && rng.below(10) == 0;
             put(&mut pickle, &mut number, can_be_left_out);
         }
     }
