@@ -142,7 +142,7 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// `needs_all` is [`Leaf::needs_all`] for all of the target.
+/// Binds a target, with [`Leaf::needs_all`] for all of it.
 pub(super) fn target(
     text: &str,
     ast: &Ast,

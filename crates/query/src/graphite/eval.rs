@@ -145,7 +145,7 @@ impl<'a> Evaluator<'a> {
             && !glob.is_literal()
         {
             match Matcher::glob_list_bytes(glob) {
-                // half of the memory is left for series: the list may be short, and without it the query only takes longer
+                // half of the memory is left for series: without room for the list, the query only takes longer
                 0 => {
                     list_bytes_max = self.options.listed_bytes.min(self.meter.left_bytes() / 2);
                     listed.add_bytes(list_bytes_max as usize)?;

@@ -54,7 +54,7 @@ impl<'a> LabelSource<'a> {
 
 impl Source for LabelSource<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn Selection + '_>, SourceError> {
-        // no slot that begins after `from_s` can have an earlier sample, and none ends later than a step after `until_s`
+        // no slot that begins after `from_s` has an earlier sample, and none ends later than two steps after `until_s`
         let around_s = self.schemas.around_s(select.from_s, select.until_s, select.now_s);
         let start_ms = select.from_s.saturating_add(1).saturating_sub(around_s).saturating_mul(1000);
         let after_s = self.schemas.step_max_s().saturating_mul(2).saturating_add(around_s);
@@ -139,9 +139,11 @@ impl Selection for LabelSelection<'_> {
             }
             if needed > self.values_max {
                 let message = format!(
-                    "one series has {} samples and {} values in the range",
+                    "one series has {} samples and {} values in the range, the limit is {} \
+                     (settings query_samples and query_memory, or memory, on which both depend)",
                     samples.len(),
-                    layout.len()
+                    layout.len(),
+                    self.values_max
                 );
                 return Err(SourceError { kind: ErrorKind::TooLarge, message });
             }

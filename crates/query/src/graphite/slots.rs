@@ -91,7 +91,7 @@ impl Layout {
         self.len() == 0
     }
 
-    /// Samples from this long before the values to this long after them decide, too: see [`Slots`].
+    /// Samples up to this long before and after the values decide about them, too: see [`self`].
     pub const fn around_s(&self) -> i64 {
         if self.archive > 0 { self.step_s } else { 0 }
     }
@@ -124,7 +124,7 @@ fn marked(timestamp_ms: i64, value: f64) -> Option<(i64, i64)> {
     is_mark.then(|| (timestamp_ms.saturating_add(lead_ms), lead_ms))
 }
 
-/// Turns the samples of one series into values. It keeps two samples, and those of one value at a time for each archive.
+/// Turns the samples of one series into values. Keeps two samples, and for each archive the inputs of one value.
 #[derive(Debug)]
 pub struct Slots<'a> {
     schema: &'a Schema,

@@ -158,6 +158,9 @@ fn query(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let format = call.text("newName");
     call.each("seriesList", |mut series| {
         let target = names.replaced(&series.name)?;
+        // the series is held while the target is evaluated, which may do the same
+        let mut charge = call.meter().charge();
+        charge.add_bytes(series.bytes())?;
         let mut last = None;
         call.target(&target, |found| {
             last.get_or_insert_with(|| Aggregate::Last.of(&found.values));
@@ -168,6 +171,7 @@ fn query(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
             return Err(call.refuse(format!("{target:?} has no value")));
         }
         series.name = printf::format(&format, value).map_err(|why| call.refuse(why))?;
+        drop(charge);
         sink(series)
     })
 }

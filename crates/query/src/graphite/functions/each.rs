@@ -4,8 +4,8 @@ use crate::QueryError;
 use crate::graphite::Series;
 use crate::graphite::call::{Call, Sink};
 
-/// Changes each series of the argument, and passes it on. Whoever changes its values asks meanwhile whether the query is
-/// canceled, as [`Meter::change_each`](crate::meter::Meter::change_each) does.
+/// Changes each series of the argument, and passes it on. `change` must itself check whether the query is canceled, as
+/// [`Meter::change_each`](crate::meter::Meter::change_each) does.
 pub(super) fn map(
     call: &Call<'_>,
     sink: &mut Sink<'_>,

@@ -110,10 +110,7 @@ fn compress_periodic_gaps(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), Qu
             let start_s = series.start_s + first as i64 * series.step_s;
             let length_s = distance as i64 * series.step_s;
             let intervals = Intervals { start_s, end_s: series.end_s, length_s };
-            // the end may be far behind the values, as timeShift() gives all series the end of the first one
-            let mut charge = call.meter().charge();
-            charge.add_bytes(intervals.count().saturating_mul(size_of::<f64>()))?;
-            let values = summarized(&series, intervals, Aggregate::Last, &|| call.meter().check())?;
+            let values = summarized(&series, intervals, Aggregate::Last, call.meter())?;
             let end_s = start_s + length_s * (values.len() as i64 - 1);
             series = Series { start_s, end_s, step_s: length_s, values, ..series };
         }

@@ -138,7 +138,7 @@ fn with_earlier(
     let (window, shown) = (call.window("windowSize")?, call.shown("windowSize"));
     let quoted = if matches!(window, Window::Seconds(_)) { format!("\"{shown}\"") } else { shown.clone() };
     let is_past = call.context().from_s <= call.context().now_s;
-    // whether a stored series is there does not depend on its values, unless the range is in the future
+    // stored series are found whatever values they have, unless the range is in the future
     let is_there = call.is_stored("seriesList") && is_past;
     let _nested;
     let earlier_s = match window {

@@ -86,8 +86,7 @@ fn set_x_files_factor(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryE
     Ok(())
 }
 
-/// Targets with this function are read from storage, without a call: see `bind`. It is in the table for those who list
-/// functions.
+/// In targets, `bind` replaces calls of this function by leaves. It is in the table so that lists of functions have it.
 fn series_by_tag(call: &Call<'_>, _sink: &mut Sink<'_>) -> Result<(), QueryError> {
     Err(call.refuse("it cannot be called by another function"))
 }

@@ -2,10 +2,10 @@
 
 use super::table::{Default, Function, Group, Param, SERIES_LIST, Type};
 use crate::QueryError;
+use crate::graphite::Series;
 use crate::graphite::calendar::Unit;
 use crate::graphite::call::{Call, Sink};
-use crate::graphite::intervals::{Intervals, hit_intervals, hits, summarized};
-use crate::graphite::{Aggregate, Series};
+use crate::graphite::intervals::{Intervals, hits, summarized};
 use std::sync::Arc;
 
 const INTERVAL: Param = Param::required("intervalString", Type::Interval).suggest(&["10min", "1h", "1d"]);
@@ -62,14 +62,14 @@ fn summarize(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
             end_s += length_s - end_s.rem_euclid(length_s);
         }
         let intervals = Intervals { start_s, end_s, length_s };
-        let values = values_of(call, &series, intervals, aggregate)?;
+        series.values = summarized(&series, intervals, aggregate, call.meter())?;
         if is_aligned_to_from {
             end_s = intervals.aligned_end_s();
         }
         series.tags.set("summarize", &*shown);
         series.tags.set("summarizeFunction", &*function);
         series.rename(format!("summarize({}, \"{shown}\", \"{function}\"{aligned})", series.name));
-        sink(Series { start_s, end_s, step_s: length_s, values, ..series })
+        sink(Series { start_s, end_s, step_s: length_s, ..series })
     })
 }
 
@@ -83,27 +83,12 @@ fn smart_summarize(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryErro
     };
     call.each_within(&context.within(from_s, context.until_s), "seriesList", |mut series| {
         let intervals = Intervals { start_s: series.start_s, end_s: series.end_s, length_s };
-        let values = values_of(call, &series, intervals, aggregate)?;
+        series.values = summarized(&series, intervals, aggregate, call.meter())?;
         series.tags.set("smartSummarize", &*shown);
         series.tags.set("smartSummarizeFunction", &*function);
         series.rename(format!("smartSummarize({}, \"{shown}\", \"{function}\")", series.name));
-        sink(Series { end_s: intervals.aligned_end_s(), step_s: length_s, values, ..series })
+        sink(Series { end_s: intervals.aligned_end_s(), step_s: length_s, ..series })
     })
-}
-
-fn values_of(
-    call: &Call<'_>,
-    series: &Series,
-    intervals: Intervals,
-    aggregate: Aggregate,
-) -> Result<Vec<f64>, QueryError> {
-    let mut charge = call.meter().charge();
-    charge.add_bytes(intervals.count().saturating_mul(size_of::<f64>()))?;
-    // the first value may be one from before the interval
-    let in_interval =
-        usize::try_from((intervals.length_s / series.step_s).saturating_add(2)).unwrap_or(usize::MAX);
-    charge.add_bytes(aggregate.copy_bytes(series.values.len().min(in_interval)))?;
-    summarized(series, intervals, aggregate, &|| call.meter().check())
 }
 
 /// The start of the request, moved back to the beginning of a unit of time such as `hours` or `weeks1`.
@@ -132,11 +117,10 @@ fn hitcount(call: &Call<'_>, sink: &mut Sink<'_>) -> Result<(), QueryError> {
             let count = (series.end_s - series.start_s).div_euclid(length_s);
             series.end_s = series.start_s + count * length_s + length_s;
         }
-        let mut charge = call.meter().charge();
-        charge.add_bytes(hit_intervals(&series, length_s).0.saturating_mul(size_of::<f64>()))?;
-        let (start_s, values) = hits(&series, length_s, &|| call.meter().check())?;
+        let (start_s, values) = hits(&series, length_s, call.meter())?;
+        series.values = values; // the old ones are not charged any more
         series.tags.set("hitcount", &*shown);
         series.rename(format!("hitcount({}, \"{shown}\"{aligned})", series.name));
-        sink(Series { start_s, step_s: length_s, values, ..series })
+        sink(Series { start_s, step_s: length_s, ..series })
     })
 }

@@ -99,7 +99,7 @@ impl<'m> Fold<'m> {
             if again.is_none() {
                 again = Some(call.evaluated_twice()?);
             }
-            // what the arguments changed must not change how they are evaluated again
+            // arguments may have set it, and are evaluated again as before
             call.context().set_x_files_factor(setting);
         }
     }
@@ -255,7 +255,7 @@ impl Columns {
             }
         }
         if matches!(method, Aggregate::Median | Aggregate::Percentile(_)) {
-            charge.add_bytes(values.capacity() * size_of::<f64>())?;
+            charge.add_bytes(values.capacity() * size_of::<f64>() + 2 * size_of::<Vec<f64>>())?;
             self.all.push(values);
         }
         Ok(())

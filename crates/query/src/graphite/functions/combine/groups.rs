@@ -248,7 +248,7 @@ fn folded(
 ) -> Result<(), QueryError> {
     let mut groups: HashMap<String, FoldedGroup<'_>> = HashMap::new();
     let mut charge = call.meter().charge();
-    // only of series that are as they were stored is the name the rank
+    // names give the order only while no function has changed them
     let order = match call.nodes_of("seriesList").collect::<Vec<_>>()[..] {
         [leaf @ Node::Leaf(_)] => order_for(method, leaf),
         _ => Order::ByName,
@@ -291,7 +291,7 @@ fn folded(
         if again.is_none() {
             again = Some(call.evaluated_twice()?);
         }
-        // what the arguments changed must not change how they are evaluated again
+        // arguments may have set it, and are evaluated again as before
         call.context().set_x_files_factor(setting);
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
