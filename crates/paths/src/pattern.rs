@@ -8,7 +8,8 @@ use crate::steps::{Steps, Stopped};
 /// values.
 const BYTES_MAX: usize = 64 << 10;
 
-const PARTS_MAX: usize = 1024;
+/// A search may hold a number of this size for each node of a pattern, at each level of a name.
+const PARTS_MAX: usize = 256;
 
 /// Limit on separate components `**`. The time to match a name grows with their number.
 const BRANCHES_MAX: usize = 8;
@@ -286,7 +287,7 @@ mod tests {
         assert!(Pattern::parse(&"a.".repeat(2000)).is_err());
         assert!(Pattern::parse(&"{a,b}".repeat(100)).is_err());
         assert!(Pattern::parse(&"**.a.".repeat(9)).is_err());
-        let states = Pattern::parse(&"**.".repeat(1000)).unwrap().start();
+        let states = Pattern::parse(&"**.".repeat(250)).unwrap().start();
         assert_eq!(states.len(), 2, "a level `**` and the empty level after it");
     }
 
