@@ -42,9 +42,13 @@ impl Method {
         }
     }
 
+    /// Parses a name. go-carbon also accepts `avg`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.name() == name)
+        match name {
+            "avg" => Some(Self::Average),
+            _ => Self::ALL.into_iter().find(|method| method.name() == name),
+        }
     }
 
     /// The number in a Whisper file.
@@ -63,6 +67,7 @@ mod tests {
         for method in Method::ALL {
             assert_eq!(Method::named(method.name()), Some(method));
         }
+        assert_eq!(Method::named("avg"), Some(Method::Average));
         assert_eq!(Method::named("median"), None);
     }
 }
