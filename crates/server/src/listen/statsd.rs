@@ -25,7 +25,7 @@ use std::time::Duration;
 use stdx::telemetry::{Counter, Registry};
 use tokio::net::UdpSocket;
 use tokio::task::yield_now;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use totals::{Dropped, Limits, Part, Totals};
 use tracing::field::display;
 
@@ -43,6 +43,9 @@ const BATCH: Limits = Limits { series: 1000, label_bytes: 128 << 10, values: 24 
 
 /// When the server stops, this is the time to store the last interval.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Wait between two attempts to store it, if a refusal does not say how long to wait.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Time between two lines of the log for the same reason.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -135,7 +138,9 @@ impl Statsd {
             tokio::select! {
                 biased;
                 () = &mut stop => break,
-                _ = due.tick() => self.flush(&socket, &mut buffer).await,
+                _ = due.tick() => {
+                    let _ = self.flush(&socket, &mut buffer).await; // an interval that is refused goes on
+                }
                 ready = socket.readable() => {
                     if ready.is_ok() {
                         self.read(&socket, &mut buffer);
@@ -145,8 +150,15 @@ impl Statsd {
             }
         }
         self.read(&socket, &mut buffer);
-        if timeout(LAST_TIMEOUT, self.flush(&socket, &mut buffer)).await.is_err() {
-            tracing::warn!("stopping before the last interval of statsd is stored");
+        let storing = async {
+            while let Err(refusal) = self.flush(&socket, &mut buffer).await {
+                sleep(refusal.pause().unwrap_or(LAST_WAIT)).await;
+            }
+        };
+        if timeout(LAST_TIMEOUT, storing).await.is_err() {
+            let series = self.totals.unstored();
+            self.metrics.refused.add(series);
+            tracing::warn!(series, "stopping before the last interval of statsd is stored");
         }
         self.unstored.log_rest();
     }
@@ -181,15 +193,17 @@ impl Statsd {
         }
     }
 
-    /// Stores the values of the interval that ends now. What arrives meanwhile belongs to the next interval.
-    async fn flush(&mut self, socket: &UdpSocket, buffer: &mut [u8]) {
+    /// Stores the values of the interval that ends now. What arrives meanwhile belongs to the next interval. After an error, the
+    /// interval goes on.
+    async fn flush(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> Result<(), Refusal> {
         self.unstored.log_due();
         let (context, principal) = (Arc::clone(&self.context), self.principal.clone());
-        // The interval is one request, however many batches it has. If it is refused, it goes on until the next attempt.
+        // the interval is one request, however many batches it has
         let received_bytes = self.received_bytes;
         let admitting = write_path::admit(&context, &principal, received_bytes);
         if let Err(refusal) = self.reading_meanwhile(socket, buffer, admitting).await {
-            return self.refused(0, &refusal);
+            self.refused(0, &refusal);
+            return Err(refusal);
         }
         self.received_bytes -= received_bytes;
         let now_ms = context.clock.now_ms();
@@ -220,7 +234,7 @@ impl Statsd {
                     self.left_out(&outcome);
                 }
                 Err(unwritten) => {
-                    // which of the series a limit refuses is not known, and the others must not go on because of them
+                    // it is not known which series a limit refuses, and the others must not be kept because of them
                     if unwritten.is_partial {
                         self.totals.stored(series);
                     }
@@ -238,6 +252,7 @@ impl Statsd {
             );
             self.refused(lost, &Refusal::busy("memory", message));
         }
+        Ok(())
     }
 
     /// Waits for the end of `work`, and reads the datagrams that arrive meanwhile.

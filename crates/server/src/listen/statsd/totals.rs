@@ -29,11 +29,20 @@ const QUANTILES: [(&str, f64); 3] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)]
 /// Totals may take 1/`ACCOUNT_PART` of the account.
 const ACCOUNT_PART: u64 = 4;
 
-/// Memory that a series takes besides its labels: its entry in a table that is at least 7/16 full, and its place in the order.
-const ENTRY_BYTES: usize = 4 * (size_of::<SeriesKey>() + size_of::<Series>());
+/// Memory that a series takes besides its labels: two keys, its entries in a table that is at least 7/16 full, and its place in the order.
+const ENTRY_BYTES: usize = 4 * size_of::<Series>() + 2 * KEY_BYTES;
+
+/// Memory of a further key of a series.
+const KEY_BYTES: usize = 2 * size_of::<SeriesKey>() + 3 * size_of::<(SeriesKey, usize)>();
+
+/// Limit on the keys of a series. Lines that have further orders of its tags take a little longer.
+const KEYS_MAX: usize = 8;
 
 /// Memory of a member of a set, in a table that is at least 7/16 full.
 const MEMBER_BYTES: usize = 24;
+
+/// Begins what is hashed for the key of labels. No kind has this number.
+const OF_LABELS: u8 = u8::MAX;
 
 /// Why a value does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +79,7 @@ pub(super) struct Part {
 
 #[derive(Debug)]
 pub(super) struct Totals {
-    /// Positions in `series`, by the hash of the name, the tags and the kind.
+    /// Positions in `series`, by [`Series::keys`].
     positions: HashMap<SeriesKey, usize>,
     series: Vec<Series>,
     account: Account,
@@ -78,7 +87,7 @@ pub(super) struct Totals {
     used_bytes: u64,
     seed: u64,
     rng: Rng,
-    /// There was no room for a series or value since series were last forgotten.
+    /// True if a series or value found no room since series were last forgotten.
     is_short: bool,
     builder: LabelsBuilder,
     text: Vec<u8>,
@@ -86,7 +95,9 @@ pub(super) struct Totals {
 
 #[derive(Debug)]
 struct Series {
-    key: SeriesKey,
+    /// The hash of the kind with the labels, then those of the kind with a line's text of name and tags, one for each order of the
+    /// tags.
+    keys: Vec<SeriesKey>,
     labels: Labels,
     state: State,
     has_changed: bool,
@@ -142,7 +153,7 @@ impl Totals {
         Ok(())
     }
 
-    /// Finds the series of a line, or makes it.
+    /// Finds the series of a line, or makes it. The labels are built only for a text that is not known.
     fn place(&mut self, line: &Line<'_>) -> Result<usize, Dropped> {
         self.text.clear();
         self.text.push(line.kind as u8);
@@ -156,6 +167,12 @@ impl Totals {
         let labels = line.labels(&mut self.builder).map_err(|_| Dropped::Invalid)?;
         if labels.as_bytes().len() > LABEL_BYTES_MAX {
             return Err(Dropped::Invalid);
+        }
+        let own_key = self.key_of(line.kind, &labels);
+        if let Some(place) = self.positions.get(&own_key) {
+            let place = *place;
+            self.add_key(place, key);
+            return Ok(place);
         }
         if self.series.len() >= SERIES_MAX {
             self.is_short = true;
@@ -171,7 +188,7 @@ impl Totals {
         };
         let place = self.series.len();
         self.series.push(Series {
-            key,
+            keys: vec![own_key, key],
             labels,
             state,
             has_changed: false,
@@ -180,8 +197,26 @@ impl Totals {
             bytes,
             interval_bytes: 0,
         });
-        self.positions.insert(key, place);
+        self.positions.extend([(own_key, place), (key, place)]);
         Ok(place)
+    }
+
+    fn key_of(&mut self, kind: Kind, labels: &Labels) -> SeriesKey {
+        self.text.clear();
+        self.text.extend_from_slice(&[OF_LABELS, kind as u8]);
+        self.text.extend_from_slice(labels.as_bytes());
+        SeriesKey::of(&self.text, self.seed)
+    }
+
+    /// Remembers the key of another text for a series, if there is room.
+    fn add_key(&mut self, place: usize, key: SeriesKey) {
+        if self.series[place].keys.len() >= KEYS_MAX || self.reserve(KEY_BYTES as u64).is_err() {
+            return;
+        }
+        let series = &mut self.series[place];
+        series.bytes += KEY_BYTES as u64;
+        series.keys.push(key);
+        self.positions.insert(key, place);
     }
 
     fn add_value(&mut self, place: usize, value: Value<'_>, weight: f64) -> Result<(), Dropped> {
@@ -297,15 +332,21 @@ impl Totals {
             }
             lost += u64::from(series.is_unstored);
             self.used_bytes -= series.bytes + series.interval_bytes;
-            self.positions.remove(&series.key);
-            self.series.swap_remove(place);
+            for key in self.series.swap_remove(place).keys {
+                self.positions.remove(&key);
+            }
             if let Some(moved) = self.series.get(place) {
-                self.positions.insert(moved.key, place);
+                self.positions.extend(moved.keys.iter().map(|key| (*key, place)));
             }
         }
         let used_bytes = self.used_bytes;
         self.memory.resize(used_bytes).expect("BUG: a reservation cannot shrink");
         lost
+    }
+
+    /// Number of series with values that are not stored.
+    pub(super) fn unstored(&self) -> u64 {
+        self.series.iter().filter(|series| series.is_unstored || series.has_changed).count() as u64
     }
 
     #[cfg(test)]

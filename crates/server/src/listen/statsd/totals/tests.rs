@@ -45,6 +45,29 @@ fn expected(samples: &[(&str, f64)]) -> BTreeMap<String, f64> {
     samples.iter().map(|(series, value)| ((*series).to_owned(), *value)).collect()
 }
 
+/// However a line writes its tags, its values belong to the same series.
+#[test]
+fn the_order_of_tags_does_not_matter() {
+    let (account, mut totals) = totals(1 << 20);
+    let names: Vec<String> = (0..3 * KEYS_MAX).map(|i| format!("t{i}:v")).collect();
+    for first in 0..names.len() {
+        let tags = [&names[first..], &names[..first]].concat();
+        add(&mut totals, &[&format!("hits:1|c|#{}", tags.join(","))]);
+        add(&mut totals, &[&format!("hits,{}:1|c", tags.join(",").replace(':', "="))]);
+    }
+    add(&mut totals, &["hits:5|g|#b:2,a:1", "hits:7|g|#a:1,b:2", "size:1|g"]);
+    assert_eq!(totals.series_count(), 3);
+    let found = flush(&account, &mut totals);
+    assert_eq!(found.values().copied().sum::<f64>(), 6.0 * KEYS_MAX as f64 + 7.0 + 1.0);
+    for _ in 0..=IDLE_MAX {
+        add(&mut totals, &["size:1|g"]);
+        flush(&account, &mut totals);
+    }
+    assert_eq!((totals.series_count(), totals.positions.len()), (1, 2));
+    add(&mut totals, &["hits:5|g|#b:2,a:1", "size:2|g"]);
+    assert_eq!(flush(&account, &mut totals)["size{}"], 2.0);
+}
+
 #[test]
 fn lines_add_up() {
     let (account, mut totals) = totals(1 << 20);
