@@ -1,6 +1,7 @@
 //! Formats that servers of Graphite use among each other: Python's pickle and MessagePack of graphite-web, and the
 //! messages of go-graphite's protocol buffers.
 
+use super::write_values;
 use crate::http::error::ApiError;
 use crate::http::graphite::msgpack::MsgPack;
 use crate::http::graphite::pickle::Pickle;
@@ -59,7 +60,7 @@ pub(super) fn pickle(all: &[Series], turn: &Turn) -> Result<Json, ApiError> {
                 "step" => pickle.integer(series.step_s),
                 "values" => {
                     pickle.begin_list();
-                    series.values.iter().for_each(|value| pickle.number(*value));
+                    write_values(&series.values, turn, |_, value| pickle.number(value))?;
                     pickle.end_list();
                 }
                 "pathExpression" => pickle.string(&series.path_expression),
@@ -91,7 +92,7 @@ pub(super) fn msgpack(all: &[Series], turn: &Turn) -> Result<Json, ApiError> {
                 "step" => pack.integer(series.step_s),
                 "values" => {
                     pack.list(series.values.len());
-                    series.values.iter().for_each(|value| pack.number(*value));
+                    write_values(&series.values, turn, |_, value| pack.number(value))?;
                 }
                 "pathExpression" => pack.string(&series.path_expression),
                 "valuesPerPoint" => pack.integer(series.values_per_point as i64),
@@ -118,11 +119,11 @@ pub(super) fn protobuf_v2(all: &[Series], turn: &Turn) -> Result<Json, ApiError>
         message.text(1, name);
         numbers.iter().for_each(|(field, number)| message.integer(*field, *number));
         message.begin(5, 8 * values.len());
-        for value in values {
-            message.bytes(&if value.is_nan() { 0.0 } else { *value }.to_le_bytes());
-        }
+        write_values(values, turn, |_, value| {
+            message.bytes(&if value.is_nan() { 0.0 } else { value }.to_le_bytes());
+        })?;
         message.begin(6, values.len());
-        values.iter().for_each(|value| message.bytes(&[u8::from(value.is_nan())]));
+        write_values(values, turn, |_, value| message.bytes(&[u8::from(value.is_nan())]))?;
     }
     Ok(out.finish()?)
 }
@@ -144,7 +145,7 @@ pub(super) fn protobuf_v3(all: &[Series], from_s: i64, until_s: i64, turn: &Turn
         times.iter().for_each(|(field, number)| message.integer(*field, *number));
         message.float(7, series.x_files_factor as f32);
         message.begin(9, 8 * values.len());
-        values.iter().for_each(|value| message.bytes(&value.to_le_bytes()));
+        write_values(values, turn, |_, value| message.bytes(&value.to_le_bytes()))?;
         request.iter().for_each(|(field, number)| message.integer(*field, *number));
     }
     Ok(out.finish()?)

@@ -1,6 +1,6 @@
 //! `[{"target":"name","tags":{…},"datapoints":[[value,time],…]},…]`
 
-use super::RenderRequest;
+use super::{RenderRequest, VALUES_PER_CHECK};
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::queries::admission::check_canceled;
@@ -25,14 +25,14 @@ pub(super) fn encode(mut all: Vec<Series>, request: &RenderRequest, turn: &Turn)
         }
         json.comma(written);
         written += 1;
-        write(&mut json, series, request.no_null_points);
+        write(&mut json, series, request.no_null_points, turn)?;
     }
     json.raw("]");
     request.callback.end(&mut json);
     Ok(json.finish()?)
 }
 
-fn write(json: &mut Json, series: &Series, no_null_points: bool) {
+fn write(json: &mut Json, series: &Series, no_null_points: bool, turn: &Turn) -> Result<(), ApiError> {
     json.raw(r#"{"target":"#);
     json.string(&series.name);
     json.raw(r#","tags":{"#);
@@ -45,7 +45,11 @@ fn write(json: &mut Json, series: &Series, no_null_points: bool) {
     json.raw(r#"},"datapoints":["#);
     let points = series.points().filter(|(_, value)| !(no_null_points && value.is_nan()));
     for (i, (time_s, value)) in points.enumerate() {
+        if i % VALUES_PER_CHECK == 0 {
+            check_canceled(turn)?;
+        }
         json.datapoint(i, value, time_s);
     }
     json.raw("]}");
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Formats for programs and people: `raw` and `csv`, and `dygraph` and `rickshaw` for the libraries of these names.
 
 use super::super::RenderRequest;
+use super::write_values;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::queries::admission::check_canceled;
@@ -41,10 +42,10 @@ pub(super) fn raw(all: &[Series], turn: &Turn) -> Result<Json, ApiError> {
         let Series { name, start_s, end_s, step_s, values, .. } = series;
         out.raw(name);
         out.raw(&format!(",{start_s},{end_s},{step_s}|"));
-        for (i, value) in values.iter().enumerate() {
+        write_values(values, turn, |i, value| {
             out.comma(i);
-            number(&mut out, *value, "None");
-        }
+            number(&mut out, value, "None");
+        })?;
         out.raw("\n");
     }
     Ok(out.finish()?)
@@ -122,14 +123,14 @@ pub(super) fn rickshaw(all: &[Series], request: &RenderRequest, turn: &Turn) -> 
         out.raw(r#"{"target":"#);
         out.string(&series.name);
         out.raw(r#","datapoints":["#);
-        for (i, value) in series.values.iter().enumerate() {
+        write_values(&series.values, turn, |i, value| {
             out.comma(i);
             out.raw(r#"{"x":"#);
             out.integer(series.start_s.saturating_add(series.step_s.saturating_mul(i as i64)));
             out.raw(r#","y":"#);
-            out.number(*value);
+            out.number(value);
             out.raw("}");
-        }
+        })?;
         out.raw("]}");
     }
     out.raw("]");
