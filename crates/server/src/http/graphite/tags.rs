@@ -380,7 +380,8 @@ pub(super) struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// A repeated tag is an error, and so is a path that no series can have: it would take much more memory than its text.
+    /// Of several values of a tag, the last one counts, and the name takes the place of a tag `name`, as in carbon. A path that no series
+    /// can have is an error: it would take much more memory than its text.
     pub(super) fn parse(path: &'a str) -> Result<Self, ApiError> {
         let shown = &path[..path.floor_char_boundary(1_000)];
         let invalid = |why: &str| ApiError::bad_data(format!("Invalid path {shown:?}: {why}"));
@@ -401,11 +402,11 @@ impl<'a> Named<'a> {
             if tags.len() + 1 == SERIES_LABELS_MAX {
                 return Err(invalid(&format!("it has more than {} tags", SERIES_LABELS_MAX - 1)));
             }
-            if tag == NAME_TAG || tag == METRIC_NAME {
+            if tag == METRIC_NAME {
                 return Err(invalid(&format!("a tag cannot be called {tag}")));
             }
-            if tags.insert(tag, value).is_some() {
-                return Err(invalid("a tag is given twice"));
+            if tag != NAME_TAG {
+                tags.insert(tag, value);
             }
         }
         Ok(Self { name, tags })
@@ -467,8 +468,8 @@ mod tests {
         check("a;b", None);
         check("a;b=", None);
         check("a;=b", None);
-        check("a;b=1;b=2", None);
-        check("a;name=b", None);
+        check("a;b=1;b=2", Some("a;b=2"));
+        check("a;name=b", Some("a"));
         // a series has at most 128 labels, with its name
         let tags = |count: usize| (100..100 + count).map(|i| format!(";t{i}=v")).collect::<String>();
         check(&format!("a{}", tags(127)), Some(&format!("a{}", tags(127))));
