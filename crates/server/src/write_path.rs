@@ -69,7 +69,7 @@ pub(crate) struct Unwritten {
     pub is_partial: bool,
     /// False if certainly nothing of the request is durable. More samples than `samples` may be durable: a partition that refuses its share may
     /// have stored a part of it.
-    may_be_durable: bool,
+    pub may_be_durable: bool,
 }
 
 impl<R: Into<Refusal>> From<R> for Unwritten {
@@ -173,7 +173,7 @@ async fn left_out(
     if !unwritten.may_be_durable {
         return unwritten;
     }
-    let given_back = aggregate(context, &principal.tenant, contributions, Aggregator::leave_out).await;
+    let given_back = leave_out(context, &principal.tenant, contributions).await;
     let Some(given_back) = given_back.filter(|_| unwritten.is_partial) else { return unwritten };
     match given_back.store_all(context, principal).await {
         Ok(Outcome { samples, .. }) => {
@@ -189,6 +189,16 @@ async fn left_out(
             may_be_durable: true,
         },
     }
+}
+
+/// Leaves the intervals of a body's points out of the series that are computed from them. Returns the points that such a
+/// series took from the body.
+pub(crate) async fn leave_out(
+    context: &Arc<Context>,
+    tenant: &TenantId,
+    contributions: Box<Contributions>,
+) -> Option<GivenBack> {
+    aggregate(context, tenant, contributions, Aggregator::leave_out).await
 }
 
 /// Counts the points of a body that is durable in the series that are computed from them. Returns those that such a series took
@@ -344,7 +354,7 @@ async fn store_batch(
     let tenant = &principal.tenant;
     let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
     let (now_ms, is_counted) = (context.clock.now_ms(), matches!(source, Source::Queue | Source::Output));
-    // an attempt that is refused must not remove samples that a later one would not count
+    // otherwise, a refused attempt could remove samples, which the next would not count
     let arrived_ms = (!is_counted).then_some(now_ms);
     let is_final = matches!(source, Source::Node | Source::Queue);
     let rules = if is_final { None } else { context.ingest.list_of(tenant) };
@@ -483,7 +493,7 @@ async fn resolve<D: Decoder>(
     if unsummed.increments.is_empty() {
         return Ok(Looked::Up(Resolved { prepared: routed.finish(memory)?, left, began }, known));
     }
-    // what was reserved besides is that of the others
+    // all other memory is that of the other points
     let kept_bytes = unsummed.bytes(body_bytes);
     if memory.bytes() < kept_bytes + routed.bytes() {
         memory.resize(kept_bytes + routed.bytes())?;

@@ -10,12 +10,12 @@
 //! caller queues their samples (`listen::lines`). While samples of a series are queued, later ones must not overtake them.
 //! So they count as samples of a new series, whether or not it exists by now ([`WaitingSeries`]).
 
-use super::aggregator::Aggregator;
+use super::aggregator::Contributions;
 use super::decoder_pool::{INLINE_TEXT_BYTES_MAX, NEED_FACTOR, Origin, Points};
 use super::gates::Place;
 use super::route::{Prepared, Routed};
 use super::turns::{Done, Step, first_turn, later_turns};
-use super::{Context, Decoders, Submitted, Unwritten, admit, admit_again, aggregate, settle, submit};
+use super::{Context, Decoders, Submitted, Unwritten, admit, admit_again, settle, submit};
 use crate::graphite_rules::Rules;
 use crate::limits::fair_permits::Permit;
 use crate::limits::tenant_state::TenantState;
@@ -38,7 +38,7 @@ pub(crate) struct BodyStream<'a> {
     /// When the body was complete, in milliseconds since the Unix epoch. However often it is written again, the age of its
     /// points is judged by this time.
     pub(crate) arrived_ms: i64,
-    /// Allows to write the body. It is held until the samples are durable, but not while rules take long.
+    /// Permit to write the body, held until the samples are durable, but not while rules take long.
     pub(crate) permit: Option<Permit<TenantId>>,
     pub(crate) earlier: &'a mut Earlier,
 }
@@ -88,7 +88,7 @@ impl NewSamples {
         self.parts.is_empty()
     }
 
-    /// What is to be remembered of the samples: their times. This takes less memory than the samples.
+    /// Keeps only the times of the samples, which take less memory.
     pub(crate) fn into_times(self) -> Times {
         let Self { parts, mut memory } = self;
         let times = parts.into_iter().map(|NewPart { series, mut timestamps, .. }| {
@@ -180,13 +180,8 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Waits until all samples of known series are durable. The outcome does not count samples of new series. `gives_up` says for
-    /// which refusals the body is not written again.
-    pub(crate) async fn settle(
-        mut self,
-        context: &Arc<Context>,
-        gives_up: impl FnOnce(&Refusal) -> bool + Send,
-    ) -> Result<Outcome, Unwritten> {
+    /// Waits until all samples of known series are durable. The outcome does not count samples of new series.
+    pub(crate) async fn settle(mut self, context: &Arc<Context>) -> Result<Outcome, Refused> {
         let _passing = context.traffic.enter();
         let contributions = self.outcome.contributions.take();
         match settle(context, &self.tenant, self.submitted, self.outcome, false, self.began).await {
@@ -194,17 +189,34 @@ impl Sent {
                 self.place.pass.is_served = true;
                 Ok(Outcome { contributions, ..outcome })
             }
-            Err(unwritten) => {
-                if let Some(contributions) = contributions
-                    && unwritten.may_be_durable
-                    && gives_up(&unwritten.refusal)
-                {
-                    // what computed series have taken from the body is dropped with it
-                    aggregate(context, &self.tenant.id, contributions, Aggregator::leave_out).await;
-                }
-                Err(unwritten)
-            }
+            Err(unwritten) => Err(Refused { unwritten, contributions }),
         }
+    }
+}
+
+/// Why an attempt to write a body has failed.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) unwritten: Unwritten,
+    /// What computed series would have got from the body.
+    pub(crate) contributions: Option<Box<Contributions>>,
+}
+
+impl Refused {
+    /// Adds what an earlier attempt to write the same body has done.
+    pub(crate) fn add_earlier(&mut self, earlier: Result<Outcome, Self>) {
+        let (contributions, may_be_durable) = match earlier {
+            Ok(outcome) => (outcome.contributions, true),
+            Err(refused) => (refused.contributions, refused.unwritten.may_be_durable),
+        };
+        self.contributions = self.contributions.take().or(contributions);
+        self.unwritten.may_be_durable |= may_be_durable;
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { unwritten: refusal.into(), contributions: None }
     }
 }
 
@@ -216,7 +228,7 @@ pub(crate) enum Begun {
 
 /// A body whose rules take long. It holds nothing that others wait for, and nothing of it is written yet.
 pub(crate) struct Later {
-    /// True if the rules are those of the tenant. The rules on names are the same for all.
+    /// True if the tenant has rules of its own. Rules on names are the same for all.
     pub(crate) are_of_tenant: bool,
     sent: Pin<Box<dyn Future<Output = Written> + Send>>,
 }
@@ -235,10 +247,9 @@ impl Later {
 pub(crate) struct Earlier {
     /// True if the body counted as a request against rate limits. A body that is written again does not count again.
     request: bool,
-    /// True if its samples counted: once the body was submitted.
+    /// True once its samples were submitted and counted.
     pub(crate) samples: bool,
-    /// The rules by which the body was submitted. With others, points that are stored already could be stored under another name,
-    /// too.
+    /// The rules by which the body was submitted. With others, points already stored could be stored again under another name.
     carbon_rules: Option<Arc<Rules>>,
 }
 

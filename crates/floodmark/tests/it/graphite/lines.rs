@@ -312,6 +312,40 @@ fn a_connection_whose_points_wait_makes_no_room_for_others() {
     assert_eq!(server.metric_sum("floodmark_graphite_dropped_points_total"), 0.0);
 }
 
+/// A sender whose points were stored keeps its connection when strangers come whose points of new series wait, although it is idle
+/// and they are not.
+#[test]
+fn a_known_sender_makes_no_room_for_strangers() {
+    const STRANGERS: usize = 5;
+    let limits =
+        format!("graphite_connections = {}\nnew_series_per_second = 1\nrate_burst = '1s'", STRANGERS + 1);
+    let server = Server::start(options().config(&limits));
+    let now_s = now_ms() / 1000;
+    let write = |mut stream: &TcpStream, text: String| stream.write_all(text.as_bytes()).unwrap();
+    let is_stored = |value| server.value(r#"{"kept"}"#, now_ms()) == Some(value);
+    let known = connect(&server);
+    for value in [1, 2] {
+        write(&known, format!("kept {value} {}\n", now_s - 9 + value));
+        wait_for("the point", || is_stored(value as f64).then_some(()));
+    }
+    let mut strangers = Vec::new();
+    for number in 0..STRANGERS {
+        let stream = connect(&server);
+        write(&stream, (0..100).map(|i| format!("new{number}.n{i} 1 {now_s}\n")).collect());
+        strangers.push(stream);
+    }
+    let queued = || server.metric("floodmark_graphite_queued_points");
+    wait_for("the queue", || (queued() > 90.0 * STRANGERS as f64).then_some(()));
+    let rejected = || server.metric("floodmark_graphite_rejected_connections_total");
+    wait_for("connections without a place", || {
+        strangers.push(connect(&server));
+        (rejected() >= 10.0).then_some(())
+    });
+    assert_eq!(server.metric("floodmark_graphite_replaced_connections_total"), 0.0);
+    write(&known, format!("kept 3 {now_s}\n"));
+    wait_for("the next point of the known sender", || is_stored(3.0).then_some(()));
+}
+
 /// A sender must not take the end of a connection that never had a place for the answer that its points are durable.
 #[test]
 fn a_connection_without_a_place_is_reset() {

@@ -246,7 +246,7 @@ impl Round {
         self.in_flight.push_back(std::mem::take(&mut self.gathered));
     }
 
-    /// Only the last `bodies` of those passed on may not be durable yet.
+    /// All but the last `bodies` of those passed on are durable.
     fn are_in_flight(&mut self, bodies: usize) {
         self.in_flight.drain(..self.in_flight.len().saturating_sub(bodies));
     }

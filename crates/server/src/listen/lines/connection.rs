@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// this long.
 const CREATION_WAIT: Duration = Duration::from_secs(5);
 
-/// While points of an idle connection are queued, or in lanes, this is how often it looks whether they still are.
+/// Interval at which an idle connection checks whether its points are still queued or in lanes.
 const QUEUED_POLL: Duration = Duration::from_millis(200);
 
 /// An idle connection has one ticket for the points to come.
@@ -129,7 +129,7 @@ impl Connection {
                 () = sleep(QUEUED_POLL), if busy.is_some() && !self.writer.has_bodies() && self.buffer.since().is_none() => {}
                 () = stopped(&mut stopping) => break,
             }
-            if self.writer.take_has_stored() {
+            if self.tickets.take_has_stored() {
                 link.stored();
             }
             // an unfinished message does not keep the connection from making room for another one
@@ -141,7 +141,7 @@ impl Connection {
         self.end(stream).await;
     }
 
-    /// True if nothing that was read waits for anything but the creation of its series.
+    /// True if what was read is durable, or waits only for its series' creation.
     fn is_idle(&self) -> bool {
         self.writer.is_idle() && self.buffer.since().is_none()
     }

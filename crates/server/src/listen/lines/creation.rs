@@ -107,7 +107,7 @@ impl Creation {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Stores the tenant's queued points until none is left. Only this does, so it begins again after a panic.
+    /// Stores the tenant's queued points until none is left. Nothing else does, so it restarts after a panic.
     async fn serve(self: Arc<Self>, principal: Principal) {
         // the log has the panic
         while tokio::spawn(Arc::clone(&self).create_all(principal.clone())).await.is_err_and(|e| e.is_panic())
@@ -211,8 +211,7 @@ impl Creation {
                 Ok(outcome) => {
                     self.metrics.created_points.add(outcome.samples);
                     if outcome.refused_samples > 0 {
-                        // a shortage that may end soon is a refusal, which is retried; this one has lasted
-                        // for some minutes (`worth_a_retry`)
+                        // postponed only after minutes of shortage (`worth_a_retry`): before, this is a refusal, which is retried
                         let reason = match outcome.postponed[..] {
                             [] => Reason::Invalid,
                             _ => Reason::NewSeriesLimit,

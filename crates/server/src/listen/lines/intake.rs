@@ -20,8 +20,8 @@ use super::writer::MEMORY_WAIT;
 use crate::limits::fair_permits::FairPermits;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
-use crate::write_path::aggregator::GivenBack;
-use crate::write_path::known::{Begun, BodyStream, Earlier, Later, NewSamples, Sent, Times, send};
+use crate::write_path::aggregator::{Contributions, GivenBack};
+use crate::write_path::known::{Begun, BodyStream, Earlier, Later, NewSamples, Refused, Sent, Times, send};
 use crate::write_path::{self, Decoders, Origin, Unwritten};
 use model::{ErrorKind, Principal, SeriesRefusal, TenantId};
 use protocol::graphite::{self, Format, LINE_BYTES_MAX, TimeOfArrival};
@@ -77,6 +77,8 @@ pub(super) struct Attempts {
     /// Points of new series that each attempt has queued, or dropped because there was no room.
     queued: Vec<Times>,
     earlier: Earlier,
+    /// True if computed series have no value of the body's intervals.
+    is_left_out: bool,
 }
 
 /// A body that was decoded.
@@ -129,7 +131,7 @@ impl Source {
 }
 
 impl Attempts {
-    /// The next attempt queues all points of new series again: behind others that were queued meanwhile.
+    /// Makes the next attempt queue all points of new series again, behind those queued meanwhile.
     pub(super) fn forget_queued(&mut self) {
         self.queued.clear();
     }
@@ -208,8 +210,8 @@ impl Intake {
         Ok(self.queue(source, attempts, sent, new))
     }
 
-    /// Queues points of new series, except those that an earlier attempt queued, which have their place in the order. This attempt
-    /// may find further points of the same series: in an earlier attempt, a computed series would have taken them.
+    /// Queues points of new series, except those that an earlier attempt queued, which have their place in the order. Further
+    /// points of the same series are queued: a computed series may have taken them in the earlier attempt.
     fn queue(&self, source: &Source, attempts: &mut Attempts, sent: Sent, mut new: NewSamples) -> Sent {
         attempts.earlier.samples = true;
         attempts.leave_out_queued(&mut new);
@@ -247,9 +249,8 @@ impl Intake {
     }
 
     /// Returns once the points of known series are durable or refused.
-    pub(super) async fn settle(&self, source: &Source, sent: Sent) -> Result<Outcome, Refusal> {
-        let settled = sent.settle(&self.context, |refusal| source.gives_up(refusal)).await;
-        settled.map_err(|unwritten| unwritten.refusal)
+    pub(super) async fn settle(&self, sent: Sent) -> Result<Outcome, Refused> {
+        sent.settle(&self.context).await
     }
 
     /// Retries a body after a refusal, until its points are durable or can never be stored.
@@ -258,16 +259,30 @@ impl Intake {
         source: &Source,
         body: &Body,
         attempts: &mut Attempts,
-        mut refusal: Refusal,
+        mut refused: Refused,
     ) -> Late {
         let mut late = Late::None;
         loop {
+            let Refused { unwritten, contributions } = refused;
+            let Unwritten { refusal, samples, is_partial, may_be_durable, .. } = unwritten;
+            let left_out = contributions.filter(|_| may_be_durable || !attempts.queued.is_empty());
             match next(&refusal, source.has_many_tenants, source.is_in_lane) {
-                Next::Retry(wait) => self.pause(source, body.senders.only(), &refusal, wait).await,
+                Next::Retry(wait) => {
+                    // the intervals may be computed before the body is stored; what they took from it will come again
+                    if left_out.is_some() && !attempts.is_left_out {
+                        attempts.is_left_out = true;
+                        self.leave_out(source, left_out).await;
+                    }
+                    self.pause(source, body.senders.only(), &refusal, wait).await;
+                }
                 Next::GiveUp => {
-                    let sender = body.senders.only();
-                    self.refused(source, sender, messages(source.protocol, &body.bytes), &refusal);
-                    return late;
+                    let durable = if is_partial { samples } else { 0 };
+                    let points = messages(source.protocol, &body.bytes).saturating_sub(durable).max(1);
+                    self.refused(source, body.senders.only(), points, &refusal);
+                    return match self.leave_out(source, left_out).await.filter(|_| is_partial) {
+                        Some(given_back) => late.max(self.store_given_back(source, &given_back).await),
+                        None => late,
+                    };
                 }
             }
             late = Late::Stored;
@@ -275,9 +290,18 @@ impl Intake {
                 Ok(outcome) => {
                     return late.max(self.stored(source, body, outcome).await);
                 }
-                Err(other) => refusal = other,
+                Err(again) => refused = again,
             }
         }
+    }
+
+    /// Leaves the intervals of a refused body out of computed series. Returns the points that such a series took from the body.
+    async fn leave_out(
+        &self,
+        source: &Source,
+        contributions: Option<Box<Contributions>>,
+    ) -> Option<GivenBack> {
+        write_path::leave_out(&self.context, &source.principal.tenant, contributions?).await
     }
 
     /// Waits until points that were refused may be written again.
@@ -293,18 +317,21 @@ impl Intake {
         source: &Source,
         body: &Body,
         attempts: &mut Attempts,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Outcome, Refused> {
         let sent = match self.begin(source, body, attempts).await? {
             First::Sent(sent) => *sent,
             First::Later(later) => self.go_on(source, attempts, later).await?,
         };
-        self.settle(source, sent).await
+        self.settle(sent).await
     }
 
     /// Counts the points of a body that is durable, and stores those that computed series give back. Returns whether these came late.
     pub(super) async fn stored(&self, source: &Source, body: &Body, mut outcome: Outcome) -> Late {
         self.metrics.commit_seconds.observe(body.since.elapsed().as_secs_f64());
         self.metrics.points.add(outcome.samples);
+        if outcome.samples > 0 {
+            source.ticket.stored();
+        }
         let given_back = write_path::count(&self.context, &source.principal, &mut outcome).await;
         self.left_out(source, Some(body), &outcome);
         match given_back {
@@ -373,6 +400,9 @@ impl Intake {
             if points == 0 {
                 continue;
             }
+            if reason == Reason::NewSeriesLimit {
+                source.ticket.lost();
+            }
             let example =
                 outcome.errors.iter().find(|(e, _)| e.is_unreadable() == (reason == Reason::Malformed));
             let (message, series) = match example {
@@ -412,6 +442,8 @@ fn next(refusal: &Refusal, has_many_tenants: bool, is_in_lane: bool) -> Next {
         _ if refusal.reason == "ingest_rules" => Next::Retry(MEMORY_WAIT),
         // timestamps are out of bounds, unless the clock is wrong: waiting would stop the sender's other points
         _ if refusal.reason == "clock" || refusal.reason == "stopping" => Next::GiveUp,
+        // the limit may last for days, and everything else of the body is stored
+        _ if refusal.reason == "ha_clusters" => Next::GiveUp,
         // the estimate is for senders that wait for an answer
         _ if refusal.reason == "ha_failover" => Next::Retry(RETRY_WAIT),
         ErrorKind::Unavailable | ErrorKind::Limited | ErrorKind::Internal | ErrorKind::Data => {

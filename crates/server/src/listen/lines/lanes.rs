@@ -27,8 +27,8 @@ const BODY_BYTES: u64 = 512;
 /// Memory of a lane: its task.
 const LANE_BYTES: u64 = 16 << 10;
 
-/// Lanes leave 1/`LANES_LEAVE` of the memory for bytes that are not durable yet to others. Otherwise, a few tenants whose rules take
-/// long could stop all connections.
+/// Lanes leave others 1/`LANES_LEAVE` of the memory for bytes that are not durable yet. Otherwise, a few tenants whose rules
+/// take long could stop all connections.
 const LANES_LEAVE: u64 = 4;
 
 /// The lanes of a sender. Their memory is part of what their tenants may have for bytes that are not durable yet.

@@ -15,6 +15,8 @@ struct Sender {
     /// `None` if the points do not come from one sender.
     address: Option<IpAddr>,
     any_lost: Arc<AtomicBool>,
+    /// True if points of existing series were stored since [`Tickets::take_has_stored`].
+    has_stored: AtomicBool,
     /// Closed when the last ticket is dropped.
     _open: mpsc::Sender<()>,
 }
@@ -32,13 +34,18 @@ impl Ticket {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Of all open connections, only this one has this id.
+    /// Returns an id that no other open connection has.
     pub(super) fn stream(&self) -> StreamId {
         StreamId(Arc::as_ptr(&self.0).addr())
     }
 
     pub(super) fn sender(&self) -> Option<IpAddr> {
         self.0.address
+    }
+
+    /// Records that points of existing series were stored.
+    pub(super) fn stored(&self) {
+        self.0.has_stored.store(true, Ordering::Relaxed);
     }
 
     /// Records that a point was dropped.
@@ -54,12 +61,18 @@ impl Tickets {
 
     pub(super) fn from(address: Option<IpAddr>) -> Self {
         let ((open, ended), any_lost) = (mpsc::channel(1), Arc::<AtomicBool>::default());
-        let sender = Sender { address, any_lost: Arc::clone(&any_lost), _open: open };
+        let has_stored = AtomicBool::new(false);
+        let sender = Sender { address, any_lost: Arc::clone(&any_lost), has_stored, _open: open };
         Self { ticket: Ticket(Arc::new(sender)), any_lost, ended }
     }
 
     pub(super) const fn ticket(&self) -> &Ticket {
         &self.ticket
+    }
+
+    /// True if points of existing series that the connection sent were stored since the last call.
+    pub(super) fn take_has_stored(&self) -> bool {
+        self.ticket.0.has_stored.swap(false, Ordering::Relaxed)
     }
 
     /// True if points of the connection are queued. `others` is the number of its tickets that belong to no points.

@@ -16,7 +16,7 @@ use super::lanes::Lanes;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::write_path::internal;
-use crate::write_path::known::Sent;
+use crate::write_path::known::{Refused, Sent};
 use model::{Principal, Rights, TenantId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use tokio::time::{Instant, sleep};
 /// Memory is reserved for this many tenants at a time. Most bodies name one or a few.
 const TENANTS_STEP: usize = 16;
 
-/// Memory of a tenant's lines besides their text and its name, which may be much shorter.
+/// Memory per tenant besides the text of its lines, which may take far less.
 const TENANT_BYTES: usize = 160;
 
 /// While they grow, the vectors of lines take up to twice the bytes of the lines.
 const GROWTH: usize = 2;
 
-/// Lines that are shorter together are not divided further if there is no memory, because each part is a request.
+/// Smallest part into which lines are divided while memory is short, because each part is a request.
 const PART_BYTES_MIN: usize = 4 << 10;
 
 /// Limit on the bodies of a sender that are not durable yet.
@@ -44,9 +44,9 @@ const BODIES_MAX: usize = 4;
 /// Wait before the next attempt, if there is no memory.
 pub(super) const MEMORY_WAIT: Duration = Duration::from_millis(50);
 
-/// Longest single wait of a body for memory and request slots that other requests of its tenant hold.
-/// Usually, these are given back sooner. Without this wait, a short peak of load would drop points of
-/// connections with many tenants. As one tenant must not stop the others, these waits take at most
+/// Budget of waits for memory and request slots that other requests of a tenant hold, of which a body uses at most half.
+/// Without this wait, a short peak of load would drop points of connections with many tenants. As one tenant must not stop
+/// the others, these waits take at most
 /// 1/`OWN_WAIT_PART` of the time.
 const OWN_WAIT: Duration = Duration::from_millis(100);
 const OWN_WAIT_PART: u32 = 8;
@@ -58,9 +58,7 @@ pub(super) struct Writer {
     pub(super) source: Source,
     /// Bodies in flight, in the order in which they were sent.
     bodies: VecDeque<Sending>,
-    /// True if a body with points of known series was stored at its first attempt since [`Self::take_has_stored`].
-    has_stored: bool,
-    /// Limits the waits for queued points, for all tenants of the sender together: the points of many may be queued and not storable.
+    /// Limits the waits for queued points, for all tenants of the sender together: many may have points that cannot be stored.
     catch_up: Allowance,
     /// Limits the waits for what other requests of a tenant hold, for all tenants of the sender together.
     own_wait: Allowance,
@@ -77,7 +75,7 @@ struct Sending {
 }
 
 /// Whether the points of a body are durable.
-type Settled = Result<Outcome, Refusal>;
+type Settled = Result<Outcome, Refused>;
 
 /// The lines of a body that belong to one tenant.
 type Lines = Vec<u8>;
@@ -87,7 +85,7 @@ impl Writer {
         let intake = Arc::clone(intake);
         let (catch_up, own_wait) = (Creation::catch_up_allowance(), Allowance::new(OWN_WAIT, OWN_WAIT_PART));
         let (bodies, lanes) = (VecDeque::new(), Lanes::default());
-        Self { intake, source, bodies, has_stored: false, catch_up, own_wait, lanes }
+        Self { intake, source, bodies, catch_up, own_wait, lanes }
     }
 
     /// True if everything that was written is durable.
@@ -100,27 +98,22 @@ impl Writer {
         !self.bodies.is_empty()
     }
 
-    /// True if a body with points of known series was stored at its first attempt since the last call.
-    pub(super) const fn take_has_stored(&mut self) -> bool {
-        std::mem::replace(&mut self.has_stored, false)
-    }
-
     /// Waits until the oldest body is stored or refused. The result must be passed to [`Self::finish`]. There must be a
     /// body. Nothing is lost if the future is dropped.
     pub(super) async fn oldest_settled(&mut self) -> Settled {
         let oldest = self.bodies.front_mut().expect("BUG: no body is in flight");
-        (&mut oldest.settled).await.unwrap_or_else(|e| Err(internal(format!("writing failed: {e}"))))
+        match (&mut oldest.settled).await {
+            Ok(settled) => settled,
+            Err(error) => Err(internal(format!("writing failed: {error}")).into()),
+        }
     }
 
     /// Finishes the oldest body. If it was refused, this writes it again and waits until it is stored.
     pub(super) async fn finish(&mut self, settled: Settled) {
         let Some(Sending { source, body, mut attempts, .. }) = self.bodies.pop_front() else { return };
         let late = match settled {
-            Ok(outcome) => {
-                self.has_stored |= outcome.samples > 0;
-                self.intake.stored(&source, &body, outcome).await
-            }
-            Err(refusal) => self.intake.retry(&source, &body, &mut attempts, refusal).await,
+            Ok(outcome) => self.intake.stored(&source, &body, outcome).await,
+            Err(refused) => self.intake.retry(&source, &body, &mut attempts, refused).await,
         };
         if late > Late::None {
             self.write_all_again(&source.principal.tenant, late).await;
@@ -147,12 +140,14 @@ impl Writer {
                     self.intake.stored(&source, &body, outcome).await
                 }
                 // the body is durable already, so it must not be dropped, although its points may not be in order
-                (Err(refusal), Ok(Ok(outcome))) if source.gives_up(&refusal) => {
+                (Err(again), Ok(Ok(outcome))) if source.gives_up(&again.unwritten.refusal) => {
                     self.intake.stored(&source, &body, outcome).await
                 }
-                (Err(refusal), first) => {
-                    drop(first);
-                    self.intake.retry(&source, &body, &mut attempts, refusal).await
+                (Err(mut again), first) => {
+                    if let Ok(first) = first {
+                        again.add_earlier(first);
+                    }
+                    self.intake.retry(&source, &body, &mut attempts, again).await
                 }
             };
             late = late.max(again);
@@ -226,12 +221,12 @@ impl Writer {
     async fn write_for(&mut self, source: Source, body: Body) {
         let mut attempts = Attempts::default();
         match self.send(&source, &body, &mut attempts).await {
-            // nothing of the body may be held while others are waited for: their retries may need this memory
-            // no lane, whose points may be dropped: after a restart, this is the first body of each tenant
+            // not in a lane, which may drop points: after a restart, this is the first body of each tenant
             Ok(First::Later(later)) if !later.are_of_tenant => {
                 let sent = self.intake.go_on(&source, &mut attempts, later).await;
                 return self.sent(source, body, attempts, sent).await;
             }
+            // nothing of it may be held while other bodies are waited for: their retries may need the memory
             Ok(First::Later(later)) => drop(later),
             Ok(First::Sent(sent)) => return self.sent(source, body, attempts, Ok(*sent)).await,
             Err(refusal) => return self.sent(source, body, attempts, Err(refusal)).await,
@@ -256,8 +251,8 @@ impl Writer {
         self.sent(source, body, attempts, sent).await;
     }
 
-    /// Decodes a body. If it lacks what requests in progress hold, tries again: first once the bodies in flight are settled, then during
-    /// half of what is left of [`OWN_WAIT`]. The other half is left to other tenants.
+    /// Decodes a body. If requests in progress hold what it needs, tries again: first once the bodies in flight are settled,
+    /// then for half of what is left of [`OWN_WAIT`]. The other half is for other tenants.
     async fn send(
         &mut self,
         source: &Source,
@@ -314,20 +309,19 @@ impl Writer {
         let intake = Arc::clone(&self.intake);
         match sent {
             Ok(sent) => {
-                let of = source.clone();
-                let settled = tokio::spawn(async move { intake.settle(&of, sent).await });
+                let settled = tokio::spawn(async move { intake.settle(sent).await });
                 self.bodies.push_back(Sending { source, body, attempts, settled });
             }
             Err(refusal) => {
                 self.settled_bodies().await;
-                intake.retry(&source, &body, &mut attempts, refusal).await;
+                intake.retry(&source, &body, &mut attempts, refusal.into()).await;
             }
         }
     }
 
     /// Waits for memory to divide lines. Returns the lines for which there is memory, which may be the first of them only: if several
-    /// senders waited for memory for all their lines, they could block each other. It is memory of the whole account, because the part
-    /// of the sender's tenant may be full of bodies that wait for this.
+    /// senders waited for memory for all their lines, they could block each other. The memory is that of all tenants, because
+    /// the sender's tenant may have used its part for bodies that wait for this.
     async fn room<'a>(&mut self, lines: &'a [u8]) -> (&'a [u8], Reservation) {
         let mut some = lines;
         loop {

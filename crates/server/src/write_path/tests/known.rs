@@ -81,7 +81,7 @@ async fn attempt_lines(
     let Begun::Sent(sent) = begun else { panic!("there are no rules") };
     earlier.samples = true;
     let (sent, new) = *sent;
-    (sent.settle(writes, |_| false).await.unwrap(), new)
+    (sent.settle(writes).await.unwrap(), new)
 }
 
 /// What a body may store does not depend on how long it could not be stored.

@@ -9,9 +9,9 @@ use crate::node::Node;
 use crate::partition::submission::{NewPart, NewSeries};
 use crate::seal::tests::stop;
 use crate::settings::Settings;
-use crate::write_path::Origin;
 use crate::write_path::known::NewSamples;
 use crate::write_path::tests::small_settings;
+use crate::write_path::{Origin, Unwritten};
 use model::{Labels, SeriesKey, Values};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -287,6 +287,45 @@ async fn points_that_come_back_are_queued_while_their_tenant_may_not_write() {
     let metrics = served.node.registry().render();
     assert!(metrics.contains("floodmark_graphite_dropped_points_total{reason=\"refused\"} 0\n"), "{metrics}");
     drop((writer, other_writes));
+    served.stop().await;
+}
+
+/// Some of its points may be durable since an earlier attempt, so the value of their interval would be too low.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_given_up_later_is_a_gap_in_computed_series() {
+    let rules = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(rules.path(), "out (10) = sum m\n").unwrap();
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let served = Served::with_clock(clock, |settings| {
+        settings.tenants.general.limits.concurrent_writes = Some(1);
+        settings.graphite_rules.aggregator = Some(rules.path().to_owned());
+    })
+    .await;
+    let (mut writer, tenant, context) = (served.writer(), Served::tenant(0), served.node.writes());
+    let source = Source { principal: Principal::of(tenant.clone()), ..served.writer().source };
+    let body = served.body(5, 1);
+    let lines = String::from_utf8_lossy(&body.bytes).replace("t0.", "");
+    let (body, mut attempts) = (Body { bytes: Arc::new(lines.into()), ..body }, Attempts::default());
+    let sent = served.intake.send(&source, &body, &mut attempts, &mut Creation::catch_up_allowance()).await;
+    let Ok(First::Sent(sent)) = sent else { panic!("the rules take long") };
+    let contributions = served.intake.settle(*sent).await.unwrap().contributions;
+    assert!(contributions.is_some());
+    // the first attempt, of which points may be durable, is refused for now, and the second one for good
+    let refusal = Refusal::busy("ingest_rules", "the rules have changed".to_owned());
+    let unwritten = Unwritten { may_be_durable: true, ..refusal.into() };
+    let settled = tokio::spawn(async { Err(Refused { unwritten, contributions }) });
+    writer.bodies.push_back(Sending { source, body, attempts, settled });
+    let own = context.overrides.current();
+    let other_write = context.gates.enter(&tenant, own.of(&tenant)).unwrap();
+    writer.settled_all().await;
+    drop(other_write);
+    let metrics = served.node.registry().render();
+    for expected in
+        ["dropped_points_total{reason=\"refused\"} 5", "aggregator_missed_total{reason=\"refused\"} 5"]
+    {
+        assert!(metrics.contains(&format!("floodmark_graphite_{expected}\n")), "{metrics}");
+    }
+    drop(writer);
     served.stop().await;
 }
 

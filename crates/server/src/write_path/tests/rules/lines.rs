@@ -49,7 +49,7 @@ impl Ruled {
             Begun::Sent(sent) => *sent,
             Begun::Later(later) => later.sent().await.unwrap(),
         };
-        let outcome = sent.settle(self.node.writes(), |_| false).await.unwrap();
+        let outcome = sent.settle(self.node.writes()).await.unwrap();
         assert_eq!(outcome.refused_samples, 0);
         (outcome.samples, new)
     }
@@ -151,7 +151,7 @@ async fn a_body_whose_rules_take_long_can_be_given_up_and_written_anew() {
         panic!("the rules do not take long")
     };
     let (sent, new) = later.sent().await.unwrap();
-    assert_eq!(sent.settle(ruled.node.writes(), |_| false).await.unwrap().samples, 0);
+    assert_eq!(sent.settle(ruled.node.writes()).await.unwrap().samples, 0);
     ruled.expect_all(&new);
     drop(new);
     stop(ruled.node).await;
@@ -190,7 +190,7 @@ async fn points_that_an_output_takes_are_stored_if_it_cannot_have_them_after_the
         assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "ingest_rules"));
         let (sent, again) = begin().await.sent().await.unwrap();
         assert_eq!(again.points(), 25);
-        assert_eq!(sent.settle(writes, |_| false).await.unwrap().refused_samples, 0);
+        assert_eq!(sent.settle(writes).await.unwrap().refused_samples, 0);
         drop((new, again));
         stop(ruled.node).await;
     }
@@ -214,7 +214,7 @@ async fn points_that_an_output_cannot_have_when_the_body_is_durable_are_stored()
         panic!("the rules take long")
     };
     let (sent, new) = *sent;
-    let mut outcome = sent.settle(writes, |_| false).await.unwrap();
+    let mut outcome = sent.settle(writes).await.unwrap();
     assert_eq!((new.points(), outcome.samples), (0, 0), "the outputs have taken all points");
     clock.ahead_ms.fetch_add(120_000, Ordering::Relaxed);
     let principal = Principal::of(TenantId::parse("a").unwrap());

@@ -98,7 +98,7 @@ async fn a_request_holds_no_place_while_its_rules_wait() {
         assert_eq!(sent.await.unwrap().unwrap().samples, 20);
     }
     let (sent, new) = later.await.unwrap().unwrap();
-    let stored = sent.settle(ruled.node.writes(), |_| false).await.unwrap().samples;
+    let stored = sent.settle(ruled.node.writes()).await.unwrap().samples;
     assert_eq!(stored + new.points(), 60);
     drop(new);
     assert_eq!([WAITING_FOR_TURN, WAITING_FOR_PLACE].map(|name| ruled.metric(name)), [0.0; 2]);
@@ -212,7 +212,7 @@ async fn samples_count_once_against_the_rate_limit() {
         let (sent, new) = *sent;
         earlier.samples = true;
         drop(new);
-        sent.settle(ruled.node.writes(), |_| false).await.unwrap();
+        sent.settle(ruled.node.writes()).await.unwrap();
     }
     assert_eq!(ruled.send("a", &series("m", 0..30)).await.unwrap().samples, 30);
     // 90 samples and a few have counted; 30 more are one request too many
