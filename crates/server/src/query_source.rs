@@ -177,7 +177,7 @@ fn make_room<V>(samples: &mut Samples<V>, count: usize) {
 fn too_many_samples(count: u64, most: u64) -> SourceError {
     let message = format!(
         "query processing would load too many samples into memory: {count} of one series, the limit is {most} \
-         (settings query_samples and query_memory)"
+         (settings query_samples and query_memory, or memory, on which both depend)"
     );
     SourceError { kind: ErrorKind::TooLarge, message }
 }

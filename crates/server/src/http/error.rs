@@ -83,7 +83,8 @@ impl From<QueryError> for ApiError {
         };
         let message = match error {
             QueryError::TooLarge => format!(
-                "{error}: ask for fewer series or a shorter range, or raise the settings query_samples and query_memory"
+                "{error}: ask for fewer series or a shorter range, or raise the settings query_samples and query_memory, \
+                 or memory, on which both depend"
             ),
             error => error.to_string(),
         };
