@@ -116,8 +116,9 @@ fn an_export_is_listed_and_can_be_canceled() {
     let query = listed(&server, |query| query["state"] == "running" && query["samples"] != 0);
     assert_eq!((&query["path"], &query["query"]), (&json!("/api/v1/export"), &json!("m")));
     cancel(&server, query["id"].as_str().unwrap()).expect(200, &[]);
-    let reply = connection.reply();
-    assert!(reply.is_err(), "the answer of a canceled export is complete");
+    // samples may have been read, and nothing of the answer sent yet
+    let is_whole = connection.reply().is_ok_and(|reply| reply.status != 503);
+    assert!(!is_whole, "the answer of a canceled export is complete");
     wait_for("the end of the export", || {
         (data(&server.send(&Request::get(LIST))) == json!([])).then_some(())
     });
