@@ -143,7 +143,7 @@ pub struct Totals {
     pub freshness: Quantiles,
     /// Probed samples that queries did not return in time.
     pub invisible: u64,
-    /// Generator lag: how much later than possible requests were sent.
+    /// Generator lag: how long requests could have been sent earlier.
     pub lag: Quantiles,
     pub generator_cpu_s: Option<f64>,
     pub restarts: u64,

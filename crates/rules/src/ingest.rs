@@ -178,7 +178,7 @@ impl IngestRules {
         Ok((!rules.is_empty()).then(|| self.push(name, list, rules)))
     }
 
-    /// Adds the list with these rules, which `node` was parsed to, and returns its number.
+    /// Adds the list of these rules, parsed from `node`, and returns its number.
     fn push(&mut self, name: String, node: &Node, rules: Vec<IngestRule>) -> usize {
         let number = self.lists.len();
         let steps_per_byte = rules.iter().fold(0, |steps: usize, rule| match &rule.kind {

@@ -17,7 +17,7 @@ pub struct NameList {
 #[derive(Debug)]
 enum Search {
     Set(RegexSet),
-    /// An expression of a set that would be too large.
+    /// An expression whose set would be too large.
     One(Regex),
 }
 

@@ -80,8 +80,7 @@ fn escape(text: &str, out: &mut String) -> usize {
     1 + text[1..].chars().next().map_or(0, char::len_utf8)
 }
 
-/// Copies a class, and returns its length. A class without an end is copied up to its last character, and so
-/// is an error later.
+/// Copies a class, and returns its length. A class without an end is copied to the last character, which fails later.
 fn class(text: &str, out: &mut String) -> usize {
     let mut at = 1;
     out.push('[');

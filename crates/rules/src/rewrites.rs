@@ -18,9 +18,9 @@ use std::borrow::Cow;
 /// refused.
 const NAME_BYTES_MAX: usize = 64 << 10;
 
-/// Limit on the bytes of a name that the searches after the first matches may look at, for all rules of a section together. Each search
-/// may look at the whole rest of the name, so without a limit, a long name with many matches would take time in proportion to the square
-/// of its length. A name of 1,000 bytes may match at each byte. With usual expressions, this takes two milliseconds.
+/// Limit on the bytes that searches may read again after matches in a name, for all rules of a section together. Each match
+/// adds the whole rest of the name, so without a limit, a long name with many matches would take time in proportion to the
+/// square of its length. A name of 1,000 bytes may match at each byte. With usual expressions, this takes two milliseconds.
 pub const SEARCHED_BYTES_MAX: usize = 512 << 10;
 
 /// The rules of a file.

@@ -13,7 +13,7 @@
 use super::function::{Function, Values};
 use super::quantile::Outcome;
 
-/// What a buffer does with points, and for how long.
+/// The intervals of one output, with their values.
 #[derive(Debug)]
 pub struct Buffer {
     interval_ms: i64,
@@ -24,8 +24,8 @@ pub struct Buffer {
     complete_from_ms: i64,
     /// Since when points are known.
     began_ms: i64,
-    /// The largest lead of a point's time over the clock so far, at least the delay. A sender whose clock is ahead may have
-    /// sent points for times up to `began_ms + lead_ms` before `began_ms`, when points were not known.
+    /// The largest lead of a point's time over the clock so far, at least the delay. Before `began_ms`, when points were not
+    /// known, a sender whose clock is ahead may have sent some for times up to `began_ms + lead_ms`.
     lead_ms: i64,
     /// In the order of their times.
     intervals: Vec<Interval>,
@@ -232,7 +232,7 @@ impl Buffer {
         }
     }
 
-    /// Another rule began, of which intervals are complete from `complete_from_ms` on, as in [`Self::new`].
+    /// Adds a rule, whose intervals are complete from `complete_from_ms` on, as in [`Self::new`].
     pub fn add_rule(&mut self, complete_from_ms: i64) {
         let began_ms = complete_from_ms.saturating_sub(Self::delay_ms((self.interval_ms / 1000) as u32));
         self.began_ms = self.began_ms.max(began_ms);

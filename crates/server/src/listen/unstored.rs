@@ -22,7 +22,7 @@ pub(super) struct Unstored<'a> {
     /// An id in `/api/v1/refusals`.
     pub(super) reason: &'static str,
     pub(super) tenant: &'a TenantId,
-    /// What is added to the number in the next line.
+    /// Added to the number in the next log line.
     pub(super) count: u64,
     /// It is formatted only if it is kept or logged.
     pub(super) message: fmt::Arguments<'a>,

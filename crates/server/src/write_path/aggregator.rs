@@ -358,7 +358,7 @@ impl Aggregator {
             return Ok(Opened::RulesChanged);
         }
         if open.is_empty() && refused.is_empty() && invalid == 0 {
-            drop(current); // the key depends on the rules, so others do not meet it
+            drop(current); // the key depends on the rules, so others never find it
             self.memo.put_unmatched(key);
             return Ok(Opened::Outputs(None));
         }
@@ -375,8 +375,8 @@ impl Aggregator {
         Ok(Opened::Outputs(Some(matched)))
     }
 
-    /// False if an output would lose a point that it has taken from a body: meanwhile, the point has become too old, or the rule
-    /// has ended. Then the body must be decoded again.
+    /// False if an output would lose a point taken from a body: it is too old by now, its rule has ended, or the server stops.
+    /// Then the body must be decoded again.
     pub(super) fn still_replaces(
         &self,
         tenant: &TenantId,
@@ -495,7 +495,7 @@ impl Aggregator {
         self.tenants.lock().keys().cloned().collect()
     }
 
-    /// Number of points that were not computed yet, of intervals whose points are stored nowhere else.
+    /// Number of computed points to come from intervals whose points are stored nowhere else.
     pub(crate) fn left(&self, tenant: &TenantId) -> u64 {
         let outputs = self.tenants.lock().get(tenant).map(Arc::clone);
         outputs.map_or(0, |outputs| outputs.lock().left())
@@ -601,7 +601,7 @@ impl InForce {
         Self { rules, since_ms }
     }
 
-    /// Under which the decision on a name is remembered.
+    /// Key of the remembered decision on a name.
     fn name_key(&self, series: SeriesKey) -> SeriesKey {
         SeriesKey(series.0 ^ self.rules.fingerprint.0)
     }

@@ -60,7 +60,7 @@ const SECTION_OF_MEMORY: u64 = 8;
 /// A section has at least this many increments.
 const SECTION_MIN: usize = 64;
 
-/// With more increments, a request is decoded again on a blocking thread: what each has added up to takes about 20 µs.
+/// With more increments, a request is decoded again on a blocking thread: each total takes about 20 µs.
 const INLINE_MAX: usize = 16;
 
 /// A part of a request has at most this many series, unless one total has more.
@@ -219,11 +219,11 @@ struct Summing {
     left: Vec<SubmittedExponential>,
     offsets: Arc<[u32]>,
     in_use: Arc<InUse>,
-    /// Points that could be added then must not be too old later.
+    /// Decides on ages, so that no added point is too old later.
     arrived_ms: i64,
     /// Memory of the message and of the increments, and between two parts that of the next one.
     memory: Reservation,
-    /// That of a section, also while the sender does not wait for the answer any more.
+    /// Memory of a section, held even if the sender no longer waits for the answer.
     section_memory: Arc<Reservation>,
     need: Need,
 }

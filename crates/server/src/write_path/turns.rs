@@ -46,7 +46,8 @@ impl Turn {
     /// expressions may take.
     const IN_PLACE: Self = Self { rules: Some(Duration::from_micros(500)), steps_max: 2 << 20 };
 
-    /// Others' large bodies wait for the end of a turn, so it is as long as they may be delayed. Passing on takes tens of microseconds.
+    /// On a thread for large bodies. Others wait for it until the turn ends, so a turn is as long as these may be delayed. Handing the
+    /// thread over takes tens of microseconds.
     const ON_THREAD: Self = Self { rules: Some(Duration::from_millis(10)), steps_max: usize::MAX };
 
     pub(super) const fn begin<'a>(&'a self, clock: &'a dyn Clock, cost: RuleCost) -> Running<'a> {
@@ -80,7 +81,7 @@ pub(super) struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// True if rules must not be applied to another series in this turn. It has `bytes` of labels.
+    /// True if rules must not be applied in this turn to another series, with `bytes` of labels.
     ///
     /// A turn on a blocking thread has at least one series, so that each turn comes further.
     pub(super) fn is_over(&mut self, bytes: usize) -> bool {

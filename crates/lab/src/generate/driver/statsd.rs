@@ -1,5 +1,5 @@
 //! Gauges of statsd, with tags as in DogStatsD, in datagrams. The target stores their values at the end of its own intervals,
-//! so that the times of the plan do not matter. What queries have returned of them is owed
+//! so that the times of the plan do not matter. Only values that queries returned are owed
 //! ([`Flushed`](crate::verify::flushed::Flushed)).
 
 use super::{Driver, LINES_OVER_HTTP, POINT_BYTES, Prepared, Transport, each_sample};

@@ -1,4 +1,4 @@
-//! Reads back the values that a target owes which stores them at times of its own.
+//! Reads back the values owed by a target that stores them at times of its own.
 
 use super::reader::Reader;
 use super::{Flushed, Value, place, value_of};

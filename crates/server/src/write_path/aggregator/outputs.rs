@@ -107,7 +107,7 @@ impl Outputs {
         self.outputs[position].buffer.values()
     }
 
-    /// Number of intervals that were not computed yet, and whose points are stored nowhere else.
+    /// Number of intervals still to be computed whose points are stored nowhere else.
     pub(super) fn left(&self) -> u64 {
         self.outputs.iter().map(|output| output.buffer.taken_left() as u64).sum()
     }
@@ -183,15 +183,15 @@ impl Outputs {
         timestamps.iter().for_each(|at_ms| buffer.hear(*at_ms, now_ms));
     }
 
-    /// Whether an output takes a point of this time that was heard, so that the point is not stored. It is added only when
-    /// its body is durable, so it must count even if that takes an interval. If only one interval is kept besides the
-    /// present one, only points of the present one could count then, so half an interval must be enough.
+    /// True if an output takes a point of this time, for which [`Self::hear`] was called, so that the point is not stored. Until
+    /// its body is durable, an interval may pass, after which the point must still count. If only one interval is kept, this
+    /// would leave only points of the present one, so half an interval must do.
     pub(super) fn replaces(&self, output: SeriesKey, at_ms: i64, now_ms: i64) -> bool {
         self.counts_for(1, output, at_ms, now_ms)
     }
 
-    /// Like [`Self::replaces`], for a point that the output has taken from a body whose rules are decided only now. What is left
-    /// of the body's way takes less, so half of the time is enough. Otherwise, points would be given back that did not wait.
+    /// Like [`Self::replaces`], for a point that the output has taken from a body whose rules are decided only now. Less is
+    /// left to do, so half of the time is enough. With all of it, even bodies that did not wait would give points back.
     pub(super) fn still_replaces(&self, output: SeriesKey, at_ms: i64, now_ms: i64) -> bool {
         self.counts_for(2, output, at_ms, now_ms)
     }
@@ -411,7 +411,7 @@ impl Outputs {
     }
 }
 
-/// The time after the next end of an interval at which it is computed.
+/// When the next interval to end is computed: a delay after its end.
 fn next_due_ms(interval_s: u32, now_ms: i64) -> i64 {
     let (interval_ms, delay_ms) = (i64::from(interval_s) * 1000, Buffer::delay_ms(interval_s));
     let begun_ms = now_ms.saturating_sub(delay_ms);
