@@ -103,6 +103,23 @@ fn walks_take_turns() {
     }
 }
 
+/// Texts are copied in a turn before anybody charges them.
+#[test]
+fn a_turn_takes_few_long_texts() {
+    const BYTES: usize = 16_000;
+    let mut head = TenantHead::new(1);
+    for i in 0..100 {
+        add(&mut head, &[("__name__", "m"), ("long", &format!("{i:0BYTES$}"))]);
+    }
+    let (mut walk, mut count, mut is_last) = (Walk::new(), 0, false);
+    while !is_last {
+        let before = count;
+        is_last = walk.values(&head, "long", Among::All, |_| count += 1);
+        assert!((count - before) * BYTES <= TURN_STEPS * 32 + BYTES, "{} texts in a turn", count - before);
+    }
+    assert_eq!(count, 100);
+}
+
 /// Only the last series of a value has a sample in the range, so the search takes many turns.
 #[test]
 fn walks_find_values_with_samples_in_a_range() {

@@ -9,6 +9,10 @@ use roaring::RoaringBitmap;
 /// A turn takes this many steps, about a millisecond. A label pair takes one step, or more.
 const TURN_STEPS: usize = 8_000;
 
+/// This many bytes of a text take one step, besides those of its label pair. So a turn takes texts of a quarter of a MiB,
+/// and one more.
+const STEP_BYTES: usize = 32;
+
 pub(super) const SAMPLES_STEPS: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +49,11 @@ impl Walk {
         let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
         for id in pairs.of_name(name, self.pair) {
             match self.is_used(head, id, among, &mut steps) {
-                Some(true) => take(pairs.text(id).1),
+                Some(true) => {
+                    let text = pairs.text(id).1;
+                    steps = steps.saturating_sub(text.len() / STEP_BYTES);
+                    take(text);
+                }
                 Some(false) => (),
                 None => return false,
             }
@@ -66,7 +74,10 @@ impl Walk {
             for id in ids.into_iter().flatten() {
                 match self.is_used(head, id, among, &mut steps) {
                     Some(true) => {
-                        name.into_iter().for_each(&mut take);
+                        if let Some(name) = name {
+                            steps = steps.saturating_sub(name.len() / STEP_BYTES);
+                            take(name);
+                        }
                         break;
                     }
                     Some(false) => (),

@@ -49,6 +49,9 @@ pub(crate) type ExemplarsBySeries = BTreeMap<Labels, Vec<Exemplar>>;
 /// Number of series that are examined in one turn, which takes about 0.25 ms.
 const TURN_SERIES: usize = 256;
 
+/// A turn ends after labels of this size, because they are charged only afterwards.
+const TURN_BYTES: usize = 256 << 10;
+
 /// Memory that a metadata entry or an exemplar takes in addition to its text.
 const ENTRY_BYTES: usize = 96;
 
@@ -311,11 +314,16 @@ impl LabelQueries<'_> {
             let mut is_last = false;
             while !is_last && !found.is_cut() {
                 is_last = turns.turn(|head| {
+                    let mut bytes = 0;
                     for series in selected.by_ref().take(TURN_SERIES).map(SeriesRef) {
                         if is_wanted(head, series) {
                             let mut labels = Vec::new();
                             head.write_labels(series, &mut labels);
+                            bytes += labels.len();
                             taken.push(labels);
+                            if bytes >= TURN_BYTES {
+                                break;
+                            }
                         }
                     }
                     selected.len() == 0
