@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Readers and writers keep references from one lock to the next. So a phase begins only when no
-//! [`crate::Pin`] from before the previous phase is left ([`crate::Partition::evict_turn`]).
+//! [`crate::Pin`] or [`crate::Lease`] from before the previous phase is left ([`crate::Partition::evict_turn`]).
 //!
 //! - *unlink*: lookups by key no longer find the series. A later append, exemplar or creation links the series again.
 //! - *unlist*: the series leaves all postings and the index. Its labels stay.

@@ -52,7 +52,7 @@ pub use largest::Largest;
 pub use order::FrozenOrder;
 pub use pair::{NameCount, PairCount};
 pub use partition::{Evicted, Partition};
-pub use pin::Pin;
+pub use pin::{Lease, Pin};
 pub use select::Selection;
 pub use select::filter::{Filter, FilterKind};
 pub use select::walk::{Among, Walk};

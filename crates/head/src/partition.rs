@@ -3,7 +3,7 @@
 
 use crate::evict::{self, Idle};
 use crate::freeze::TURN_SERIES;
-use crate::pin::{Pin, Pins};
+use crate::pin::{Lease, Pin, Pins};
 use crate::tenant::TenantHead;
 use hashbrown::HashMap;
 use model::{SeriesRef, TenantId};
@@ -48,7 +48,7 @@ enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evicted {
     More,
-    /// The eviction can continue once all earlier [`Pin`]s are dropped.
+    /// The eviction can continue once all earlier [`Pin`]s and [`Lease`]s are dropped or revoked.
     WaitsForPins,
     Done(u64),
 }
@@ -159,6 +159,22 @@ impl Partition {
     /// they do not hold the lock. Take the guard before the first read, under the same lock.
     pub fn pin(&self) -> Pin {
         self.pins.pin()
+    }
+
+    /// Like [`Self::pin`], for callers that may hold references for a long time. They must ask
+    /// [`Lease::is_revoked`] whenever they have locked the partition again.
+    pub fn lease(&self) -> Lease {
+        self.pins.lease()
+    }
+
+    /// Revokes the leases for which an eviction waits.
+    pub fn revoke_leases(&mut self) {
+        self.pins.revoke_leases();
+    }
+
+    /// Number of the current generation. Changes when an eviction begins to wait for earlier pins.
+    pub const fn pin_generation(&self) -> u64 {
+        self.pins.number()
     }
 
     /// Retires idle series, and evicts idle series without samples, in turns. `freed` is called with each

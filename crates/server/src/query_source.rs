@@ -29,7 +29,7 @@ use model::caps::HISTOGRAM_BYTES_MAX;
 use model::{ErrorKind, LabelsRef, Samples, SeriesRef, SeriesSamples, TenantId, TimeRange, ValueKind};
 use query::{Interrupt, MatchOp, Matcher, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
-use union::Recorder;
+use union::{Leases, Recorder};
 
 #[cfg(test)]
 mod tests;
@@ -52,7 +52,7 @@ pub(crate) fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]
     f(&filters)
 }
 
-/// Iterator over the selected series of all heads. The head is locked for one series at a time; a pin keeps the
+/// Iterator over the selected series of all heads. The head is locked for one series at a time; pins or leases keep the
 /// references valid in between.
 struct HeadSet<'a> {
     parts: Vec<(&'a PartitionShared, roaring::bitmap::IntoIter)>,
@@ -68,6 +68,8 @@ struct HeadSet<'a> {
     labels: Vec<u8>,
     pin: &'a Pin,
     recorder: Option<Recorder<'a>>,
+    /// `None` if the source has pinned the heads.
+    leases: Option<Leases<'a>>,
 }
 
 impl<'a> HeadSet<'a> {
@@ -78,6 +80,7 @@ impl<'a> HeadSet<'a> {
         samples_max: u64,
         pin: &'a Pin,
         recorder: Option<Recorder<'a>>,
+        leases: Option<Leases<'a>>,
     ) -> Self {
         let parts: Vec<_> = parts.map(|(partition, series)| (partition, series.into_iter())).collect();
         let left = parts.iter().map(|(_, s)| s.len()).sum();
@@ -94,6 +97,7 @@ impl<'a> HeadSet<'a> {
             labels,
             pin,
             recorder,
+            leases,
         }
     }
 }
@@ -102,10 +106,19 @@ impl SeriesSet for HeadSet<'_> {
     fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError> {
         samples.clear_for(ValueKind::Float);
         self.labels.clear();
-        while let Some((partition, series)) = self.parts.get_mut(self.at) {
-            if let Some(series) = series.next() {
+        while let Some((partition, left)) = self.parts.get_mut(self.at) {
+            if let Some(series) = left.next() {
                 let series = SeriesRef(series);
                 let head = partition.head.read();
+                if let Some(leases) = self.leases.as_mut().filter(|leases| leases.is_revoked(self.at)) {
+                    drop(head);
+                    *left = leases.renew(self.at, series)?.into_iter();
+                    // a series that is not found again can only be missing because its samples are in tables now
+                    if self.pin.is_expired() {
+                        return Err(union::expired());
+                    }
+                    continue;
+                }
                 let head = head.tenant(self.tenant).expect("BUG: a tenant's head disappeared");
                 // checked before unpacking, because unpacked samples may take a hundred times more memory
                 let most = head.samples_at_most(series, self.range);
@@ -129,6 +142,9 @@ impl SeriesSet for HeadSet<'_> {
                 }
                 if let Some(recorder) = &mut self.recorder {
                     recorder.series_of_head(self.at, head.metric_name(series));
+                }
+                if self.leases.is_some() {
+                    head.write_labels(series, &mut self.labels); // the lease may be revoked before `labels` is called
                 }
                 self.current = Some(series);
                 self.left = self.left.saturating_sub(1);

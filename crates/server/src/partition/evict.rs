@@ -26,6 +26,10 @@ const EVERY_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 /// Interval at which the owner checks whether readers have let go of series that it wants to evict.
 const WAIT: Duration = Duration::from_millis(20);
 
+/// Exports, which may wait for their clients, must give up their references to series after an eviction has waited this
+/// long. They then select again.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
 const DELETED_MAX: usize = 64;
 
 /// Evicts all series without samples, even if they were seen recently.
@@ -58,6 +62,8 @@ pub(super) struct Evicting {
     was_for_delete: bool,
     /// Deletes for which an eviction must still run, at most [`DELETED_MAX`].
     waiting: VecDeque<Eviction>,
+    /// The generation of pins that the eviction last waited for, and since when.
+    waits: (u64, Instant),
 }
 
 impl Evicting {
@@ -69,7 +75,16 @@ impl Evicting {
             deleted: None,
             was_for_delete: false,
             waiting: VecDeque::new(),
+            waits: (0, now),
         }
+    }
+
+    /// Notes for which generation of pins the eviction waits. True once it has waited for [`LEASE_TIMEOUT`].
+    fn note_wait(&mut self, generation: u64, now: Instant) -> bool {
+        if self.waits.0 != generation {
+            self.waits = (generation, now);
+        }
+        now.saturating_duration_since(self.waits.1) >= LEASE_TIMEOUT
     }
 
     /// True if no further eviction can be asked for now. Those that nobody waits for any more do not count.
@@ -165,6 +180,9 @@ impl Owner {
                 trim_exemplars(&self.context, &mut head);
             }
             partition.grew(head.take_change());
+            if evicted == Evicted::WaitsForPins && self.evicting.note_wait(head.pin_generation(), began) {
+                head.revoke_leases();
+            }
             evicted
         };
         let now = self.context.clock.instant();

@@ -25,6 +25,15 @@ impl<'a> Across<'a> {
         Self(sources.into_iter().map(|(tenant, source)| (tenant, source.recording())).collect())
     }
 
+    /// See [`Source::leasing`].
+    pub(crate) fn leasing(self) -> Self {
+        Self(self.0.into_iter().map(|(tenant, source)| (tenant, source.leasing())).collect())
+    }
+
+    pub(crate) fn may_repeat_series(&self) -> bool {
+        self.0.iter().any(|(_, source)| source.may_repeat_series())
+    }
+
     /// Like [`Self::new`], but nothing counts as queried.
     pub(crate) fn unrecorded(
         context: &'a Arc<Context>,

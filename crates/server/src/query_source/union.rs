@@ -3,9 +3,11 @@
 //! The series in heads are selected before the files of tables, so samples committed in between are found in both.
 //! Then the samples of the head count. A pin keeps sealed samples in the heads; if it expires, the query restarts.
 
+mod leases;
 mod recording;
 mod rolled;
 
+pub(super) use leases::Leases;
 pub(super) use recording::Recorder;
 
 use super::{Canceled, HeadSet, Turns, make_room, too_many_samples};
@@ -41,8 +43,10 @@ pub(crate) struct Source<'a> {
     detail: Detail,
     /// True if the metrics that are selected count as queried.
     is_noted: bool,
-    /// These pins keep references to series in the heads valid.
-    _heads: Vec<head::Pin>,
+    /// These pins keep references to series in the heads valid. `None` if each [`HeadSet`] has leases.
+    head_pins: Option<Vec<head::Pin>>,
+    /// True once leases were revoked.
+    has_selected_again: AtomicBool,
 }
 
 impl<'a> Source<'a> {
@@ -61,8 +65,20 @@ impl<'a> Source<'a> {
             left_out: LeftOut::default(),
             detail: Detail::Samples,
             is_noted: false,
-            _heads: context.partitions.iter().map(|p| p.head.read().pin()).collect(),
+            head_pins: Some(context.partitions.iter().map(|p| p.head.read().pin()).collect()),
+            has_selected_again: AtomicBool::new(false),
         }
+    }
+
+    /// For readers that may wait between two series for a long time, and must not keep idle series in the heads. They take leases
+    /// instead of pins. After one is revoked, any series of its head can be returned again.
+    pub(crate) fn leasing(mut self) -> Self {
+        self.head_pins = None;
+        self
+    }
+
+    pub(crate) fn may_repeat_series(&self) -> bool {
+        self.has_selected_again.load(Ordering::Relaxed)
     }
 
     pub(crate) const fn answering_from(mut self, detail: Detail) -> Self {
@@ -98,14 +114,15 @@ impl<'a> Source<'a> {
         partitions.map(select).collect()
     }
 
-    fn heads<'s>(
+    fn head_set<'s>(
         &'s self,
         selected: Vec<RoaringBitmap>,
         range: TimeRange,
         recorder: Option<Recorder<'s>>,
+        leases: Option<Leases<'s>>,
     ) -> HeadSet<'s> {
         let parts = self.context.partitions.iter().map(|p| &**p).zip(selected);
-        HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin, recorder)
+        HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin, recorder, leases)
     }
 }
 
@@ -221,6 +238,7 @@ impl SeriesSource for Source<'_> {
     }
 
     fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
+        assert!(self.head_pins.is_some(), "BUG: rollups are read without pins");
         let found = rolled::select(self, select)?;
         Ok(if self.is_noted { found.map(|set| recording::rolled(self, select.matchers, set)) } else { found })
     }
@@ -232,12 +250,15 @@ impl Source<'_> {
         select: &Select<'_>,
         recorder: Option<Recorder<'s>>,
     ) -> Result<Box<dyn SeriesSet + 's>, SourceError> {
+        let leases = self.head_pins.is_none().then(|| Leases::new(self, select.matchers));
         let selected = self.select_heads(select.matchers)?;
         // half of the query's memory, at 16 bytes per sample; a small limit on samples is no limit on what a file needs to be read
         let bytes = (self.samples_max as usize * 8).max(SCAN_BYTES_MIN);
         let wanted = tables_select(select.matchers, select.range, true, &self.canceled);
         let scan = scan(self.context, &self.tenant, &wanted, bytes, &*self.canceled)?;
-        let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range, recorder))) };
+        let Some(scan) = scan else {
+            return Ok(Box::new(self.head_set(selected, select.range, recorder, leases)));
+        };
         self.left_out.note(&scan, self.context);
         let left = selected.iter().map(|s| s.len() as usize).sum();
         Ok(Box::new(UnionSet {
@@ -251,6 +272,7 @@ impl Source<'_> {
             left,
             rest: None,
             recorder,
+            leases,
         }))
     }
 }
@@ -270,6 +292,7 @@ struct UnionSet<'a> {
     /// Reads the series that are only in heads. Set after the last series in tables.
     rest: Option<HeadSet<'a>>,
     recorder: Option<Recorder<'a>>,
+    leases: Option<Leases<'a>>,
 }
 
 impl SeriesSet for UnionSet<'_> {
@@ -294,7 +317,8 @@ impl SeriesSet for UnionSet<'_> {
             return Ok(true);
         }
         let selected = std::mem::take(&mut self.selected);
-        let mut rest = self.source.heads(selected, self.range, self.recorder.take());
+        let (recorder, leases) = (self.recorder.take(), self.leases.take());
+        let mut rest = self.source.head_set(selected, self.range, recorder, leases);
         rest.limit(self.samples_max);
         self.rest.insert(rest).next(samples)
     }

@@ -72,13 +72,13 @@ pub(crate) async fn export(
             let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
             let request =
                 ExportRequest { app: &app, tenants, selectors: &selectors, range, samples_max, query };
-            let mut out = Pieces::new(format, &pieces, answers);
+            let mut out = Pieces::new(format, &pieces, answers, &*request.query);
             request.all_or_again(&mut out).and_then(|()| out.end())
         });
         match done {
             Ok(()) => ending.with(None),
             Err(Stop::Gone) => drop(ending),
-            Err(Stop::Failed(error)) => {
+            Err(Stop::Failed(error) | Stop::Expired(error)) => {
                 ending.with(Some(&error));
                 // fails if the client has disconnected; nobody waits for the error then
                 let _ = pieces.blocking_send(Err(error));
@@ -115,7 +115,7 @@ impl ExportRequest<'_> {
     /// Writes all series. If samples are sealed while they are read, starts again and skips the series that
     /// were sent.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
-        let mut seen = SeenSeries::new(self.app.node.reads());
+        let mut seen = SeenSeries::new(self.app.node.reads().seed, out.account());
         let mut tries = 0;
         loop {
             tries += 1;
@@ -123,12 +123,15 @@ impl ExportRequest<'_> {
             let canceled = Arc::clone(&self.query) as Arc<dyn Interrupt>;
             let source = Stored::of(self.app.node.reads(), &self.tenants, self.samples_max, &canceled);
             match self.all(&source, out, &mut seen) {
-                Err(Stop::Failed(_)) if source.is_expired() && seen.is_whole() => {
+                // series that were sent may lack samples of the file
+                Err(Stop::Expired(_)) if source.has_lost_files() => return Err(lost_file()),
+                Err(Stop::Expired(_)) if seen.is_whole() => {
                     tries = if seen.len() > before { 0 } else { tries };
                 }
-                Err(Stop::Failed(_)) if source.is_expired() && out.take_back() => {
-                    seen = SeenSeries::new(self.app.node.reads());
+                Err(Stop::Expired(_)) if out.take_back() => {
+                    seen = SeenSeries::new(self.app.node.reads().seed, out.account());
                 }
+                Err(Stop::Expired(error)) => return Err(Stop::Failed(error)),
                 done => return done,
             }
             if tries >= TRIES_MAX {
@@ -140,7 +143,10 @@ impl ExportRequest<'_> {
 
     /// Writes the series that the selectors match. A series that matches several of them is written once.
     fn all(&self, source: &Stored<'_>, out: &mut Pieces<'_>, seen: &mut SeenSeries) -> Result<(), Stop> {
-        let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
+        let failed = |e| {
+            let error = ApiError::from(QueryError::from(e));
+            if source.is_expired() { Stop::Expired(error) } else { Stop::Failed(error) }
+        };
         let mut samples = SeriesSamples::default();
         for (i, matchers) in self.selectors.iter().enumerate() {
             let mut set = source.series().select(&Select { matchers, range: self.range }).map_err(failed)?;
@@ -153,10 +159,16 @@ impl ExportRequest<'_> {
                 let before = &self.selectors[..i];
                 let is_new =
                     !samples.is_empty() && !before.iter().any(|matchers| matches_all(matchers, labels));
+                if is_new && source.may_repeat_series() && !seen.is_whole() {
+                    let message = "idle series left the memory during the export, which did not have enough memory to tell \
+                        which series it had sent: export again, or fewer series";
+                    return Err(Stop::Failed(ApiError::unavailable(message)));
+                }
                 if is_new && !seen.has(labels) {
                     let Some(samples) = samples.floats() else {
                         let message = "native histograms cannot be exported yet".into();
-                        return Err(failed(SourceError { kind: ErrorKind::Unsupported, message }));
+                        let error = SourceError { kind: ErrorKind::Unsupported, message };
+                        return Err(Stop::Failed(QueryError::from(error).into()));
                     };
                     self.query.usage.read(samples.len() as u64);
                     out.series(labels, samples)?;
@@ -165,13 +177,16 @@ impl ExportRequest<'_> {
             }
             drop(set);
             if source.has_lost_files() {
-                let message = "a file of the table was deleted while it was read: export again";
-                return Err(Stop::Failed(ApiError::unavailable(message)));
+                return Err(lost_file());
             }
             out.warn(&source.left_out())?;
         }
         Ok(())
     }
+}
+
+fn lost_file() -> Stop {
+    Stop::Failed(ApiError::unavailable("a file of the table was deleted while it was read: export again"))
 }
 
 fn matches_all(matchers: &[Matcher], labels: LabelsRef<'_>) -> bool {
@@ -188,6 +203,7 @@ mod tests {
     use model::{Labels, Samples, TenantId};
     use protocol::exposition::Dialect;
     use protocol::{exposition, jsonl};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
@@ -198,11 +214,12 @@ mod tests {
         let labels = Labels::from_pairs(&[("__name__", "m")]);
         let control = "\u{1}".repeat(16_000);
         let long = Labels::from_pairs(&[("__name__", "m"), ("a", &control), ("b", &control)]);
+        let never = AtomicBool::new(false);
         let mut samples = Samples::default();
         (0..30_000).for_each(|i| samples.push(i, f64::from(i as i32) / 7.0));
         for format in [Format::Lines { samples: 1_000_000 }, Format::Text(Dialect::Prometheus)] {
             let (pieces, mut written) = mpsc::channel(1000);
-            let mut out = Pieces::new(format, &pieces, account.clone());
+            let mut out = Pieces::new(format, &pieces, account.clone(), &never);
             assert!(out.series(labels.as_ref(), &samples).is_ok() && out.end().is_ok());
             let mut text = Vec::new();
             while let Ok(Ok(Piece::Text(piece))) = written.try_recv() {
@@ -223,11 +240,42 @@ mod tests {
             assert_eq!(account.used_bytes(), 0);
         }
         let (pieces, _written) = mpsc::channel(1000);
-        let mut out = Pieces::new(Format::Lines { samples: 1000 }, &pieces, account.clone());
+        let mut out = Pieces::new(Format::Lines { samples: 1000 }, &pieces, account.clone(), &never);
         assert!(
             matches!(out.series(long.as_ref(), &samples), Err(Stop::Failed(_))),
             "the account is too small"
         );
+    }
+
+    /// A client may take hours to read a series.
+    #[test]
+    fn an_export_that_is_canceled_ends_within_a_series() {
+        let (pieces, written) = mpsc::channel(1);
+        let canceled = AtomicBool::new(false);
+        let (labels, samples) = (
+            Labels::from_pairs(&[("__name__", "m")]),
+            Samples { timestamps: (0..100_000).collect(), values: vec![1.0; 100_000] },
+        );
+        let (format, account) = (Format::Text(Dialect::Prometheus), Account::new("answers", 10_000));
+        std::thread::scope(|threads| {
+            // is dropped if an assertion fails, so that the thread ends
+            let (canceled, mut written) = (&canceled, written);
+            let series = threads.spawn(move || {
+                let mut out = Pieces::new(format, &pieces, account, canceled);
+                match out.series(labels.as_ref(), &samples) {
+                    Err(Stop::Failed(error)) => error.reason(),
+                    _ => "no failure",
+                }
+            });
+            assert!(matches!(written.blocking_recv(), Some(Ok(Piece::Text(_)))));
+            canceled.store(true, Ordering::Relaxed);
+            let mut more = 0;
+            while written.blocking_recv().is_some() {
+                more += 1;
+            }
+            assert!(more <= 2, "{more} pieces after the cancellation");
+            assert_eq!(series.join().unwrap(), "canceled");
+        });
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -252,7 +300,8 @@ mod tests {
                 query,
             };
             let account = app.node.reads().answers.clone();
-            let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
+            let mut out =
+                Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account, &*request.query);
             request.all_or_again(&mut out).and_then(|()| out.end()).is_ok()
         });
         let mut text = Vec::new();
@@ -316,7 +365,8 @@ mod tests {
             let (selectors, samples_max) = (&selectors, 1_000_000);
             let request = ExportRequest { app: &app, tenants, selectors, range, samples_max, query };
             let account = app.node.reads().answers.clone();
-            let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
+            let mut out =
+                Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account, &*request.query);
             let done = request.all_or_again(&mut out).and_then(|()| out.end());
             matches!(done, Err(Stop::Failed(_)))
         });

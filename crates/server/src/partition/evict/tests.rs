@@ -2,12 +2,15 @@ use super::super::tests::only_owner_with;
 use super::*;
 use crate::node::Node;
 use crate::partition::Commands;
+use crate::query_source::Source;
 use crate::settings::Settings;
 use crate::write_path::tests::small_settings;
 use admission::Head;
 use admission::watermarks::EVICT_EVERYTHING;
 use journal::JournalId;
-use model::{Labels, SeriesKey, SeriesRef};
+use model::{Labels, SeriesKey, SeriesRef, SeriesSamples, TimeRange};
+use query::SeriesSource;
+use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, ManualClock};
 
 struct SmallHead {
@@ -279,4 +282,58 @@ fn deletes_in_a_row_let_others_be_evicted() {
     }
     assert_eq!(small.series(&flood), 0);
     assert!(answers[0].try_recv().is_ok());
+}
+
+/// An export may wait for its client for hours.
+#[test]
+fn a_reader_that_waits_keeps_no_idle_series_and_reads_the_others() {
+    let [idle, _] = tenants();
+    let mut small = SmallHead::new();
+    small.create(&idle, 0..100);
+    let context = Arc::clone(small._node.reads());
+    let source = Source::new(&context, idle.clone(), 1000, Arc::<AtomicBool>::default()).leasing();
+    let select = query::Select { matchers: &[], range: TimeRange::ALL };
+    let (mut set, mut samples) = (source.select(&select).unwrap(), SeriesSamples::default());
+    let mut read = Vec::new();
+    for _ in 0..9 {
+        assert!(set.next(&mut samples).unwrap());
+        read.push(set.labels().get("i").unwrap_or_default().to_owned());
+    }
+    assert!(set.next(&mut samples).unwrap());
+    small.evict_after(3602);
+    assert_eq!(small.series(&idle), 100, "the eviction waits");
+    for _ in 0..20 {
+        small.evict_after(1);
+    }
+    assert_eq!(small.series(&idle), 0, "not for long");
+    read.push(set.labels().get("i").unwrap_or_default().to_owned());
+    assert!(!source.may_repeat_series());
+    // other series get the references
+    small.create(&idle, 1000..1020);
+    while set.next(&mut samples).unwrap() {
+        read.push(set.labels().get("i").unwrap_or_default().to_owned());
+    }
+    let expected: Vec<_> = (0..10).chain(1010..1020).map(|i| i.to_string()).collect();
+    assert_eq!(read, expected);
+    assert!(source.may_repeat_series());
+}
+
+/// The samples of the series that are missing are in tables, which the reader opened before.
+#[test]
+fn a_reader_notices_that_series_have_gone_with_their_samples() {
+    let [idle, _] = tenants();
+    let mut small = SmallHead::new();
+    small.create(&idle, 0..100);
+    let context = Arc::clone(small._node.reads());
+    let source = Source::new(&context, idle.clone(), 1000, Arc::<AtomicBool>::default()).leasing();
+    let select = query::Select { matchers: &[], range: TimeRange::ALL };
+    let (mut set, mut samples) = (source.select(&select).unwrap(), SeriesSamples::default());
+    assert!(set.next(&mut samples).unwrap());
+    context.lake.pins.expire(context.lake.pins.end_generation());
+    small.evict_after(3602);
+    for _ in 0..20 {
+        small.evict_after(1);
+    }
+    assert_eq!(small.series(&idle), 0);
+    assert!(set.next(&mut samples).is_err() && source.is_expired());
 }

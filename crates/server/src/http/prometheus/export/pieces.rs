@@ -11,6 +11,7 @@ use bytes::Bytes;
 use hyper::body::Frame;
 use model::{LabelsRef, Samples};
 use protocol::{exposition, jsonl};
+use query::{Interrupt, QueryError};
 use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,8 +40,11 @@ pub(super) const PIECES_BYTES: u64 = (PIECES_HELD * PIECE_CAPACITY) as u64;
 pub(super) const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
 
 pub(super) enum Stop {
+    /// The client has disconnected.
     Gone,
     Failed(ApiError),
+    /// What was read may be incomplete: samples left the head meanwhile. Reading can begin again.
+    Expired(ApiError),
 }
 
 pub(super) enum Piece {
@@ -56,6 +60,7 @@ pub(super) struct Pieces<'a> {
     /// True once a piece was sent. The client has seen it, so the text can no longer be discarded.
     has_sent: bool,
     account: Account,
+    canceled: &'a dyn Interrupt,
 }
 
 /// A piece that grew beyond [`PIECE_CAPACITY`], with a reservation for its additional memory.
@@ -71,9 +76,19 @@ impl AsRef<[u8]> for Oversized {
 }
 
 impl<'a> Pieces<'a> {
-    pub(super) fn new(format: Format, pieces: &'a Sender<Result<Piece, ApiError>>, account: Account) -> Self {
+    pub(super) fn new(
+        format: Format,
+        pieces: &'a Sender<Result<Piece, ApiError>>,
+        account: Account,
+        canceled: &'a dyn Interrupt,
+    ) -> Self {
         let piece = Vec::with_capacity(PIECE_CAPACITY);
-        Self { format, pieces, piece, warned: HashSet::new(), has_sent: false, account }
+        Self { format, pieces, piece, warned: HashSet::new(), has_sent: false, account, canceled }
+    }
+
+    /// The account for the memory of the export.
+    pub(super) const fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Sends the warnings about missing data that were not sent before.
@@ -137,6 +152,9 @@ impl<'a> Pieces<'a> {
     }
 
     fn send(&mut self) -> Result<(), Stop> {
+        if self.canceled.is_set() {
+            return Err(Stop::Failed(QueryError::Canceled.into()));
+        }
         self.has_sent = true;
         let text = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_CAPACITY));
         let text = match text.capacity().saturating_sub(PIECE_CAPACITY) {

@@ -1,6 +1,5 @@
 //! Remembers the series that an export has sent, so that the export can skip them if it has to start again.
 
-use crate::query_source::Context;
 use model::{LabelsRef, SeriesKey};
 use std::collections::HashSet;
 use stdx::budget::{Account, Reservation};
@@ -22,8 +21,9 @@ const SERIES_STEP: usize = 1 << 14;
 const SERIES_BYTES: u64 = 60;
 
 impl SeenSeries {
-    pub(super) fn new(context: &Context) -> Self {
-        let (seed, account) = (context.seed, context.answers.clone());
+    /// `account` is for answers, because the keys are kept for as long as the client reads.
+    pub(super) fn new(seed: u64, account: &Account) -> Self {
+        let account = account.clone();
         Self { keys: HashSet::new(), seed, account, reservations: Vec::new(), is_whole: true }
     }
 

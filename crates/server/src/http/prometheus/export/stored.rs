@@ -21,9 +21,10 @@ impl<'a> Stored<'a> {
     ) -> Self {
         match tenants.only() {
             Some(tenant) => {
-                Self::One(Source::new(context, tenant.clone(), samples_max, Arc::clone(canceled)))
+                let source = Source::new(context, tenant.clone(), samples_max, Arc::clone(canceled));
+                Self::One(source.leasing())
             }
-            None => Self::Several(Across::unrecorded(context, tenants, samples_max, canceled)),
+            None => Self::Several(Across::unrecorded(context, tenants, samples_max, canceled).leasing()),
         }
     }
 
@@ -39,6 +40,14 @@ impl<'a> Stored<'a> {
         match self {
             Self::One(source) => source.left_out(),
             Self::Several(across) => across.left_out(),
+        }
+    }
+
+    /// True if a series that was returned may be returned again.
+    pub(super) fn may_repeat_series(&self) -> bool {
+        match self {
+            Self::One(source) => source.may_repeat_series(),
+            Self::Several(across) => across.may_repeat_series(),
         }
     }
 
