@@ -16,11 +16,12 @@ mod stretch;
 use crate::date::Date;
 use crate::delta::FileSummary;
 use crate::error::TableError;
-use crate::kind::Kind;
+use crate::kind::{Kind, LABELS_KEY};
 use crate::store::Upload;
 use columns::Columns;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::file::metadata::KeyValue;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -33,6 +34,9 @@ const BATCH_ROWS: usize = 1024;
 
 /// Number of samples passed to the encoder together: half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
+
+/// Size of the labels passed to the encoder together. Those of one row may take 64 KiB.
+const BATCH_LABEL_BYTES: usize = 512 << 10;
 
 pub const OPEN_DATES_MAX: usize = 400;
 
@@ -120,6 +124,7 @@ pub struct FileWriter<W: Sink> {
     columns: Columns,
     summary: FileSummary,
     row_group_bytes: usize,
+    label_bytes_max: usize,
     /// Labels of the last row, to check that rows come in order.
     last: Vec<u8>,
 }
@@ -133,7 +138,8 @@ impl<W: Sink> FileWriter<W> {
         let encoder =
             ArrowWriter::try_new_with_options(sink, kind.schema(), options).map_err(TableError::Write)?;
         let summary = FileSummary::new(date);
-        Ok(Self { encoder, columns: Columns::new(kind.schema()), summary, row_group_bytes, last: Vec::new() })
+        let columns = Columns::new(kind.schema());
+        Ok(Self { encoder, columns, summary, row_group_bytes, label_bytes_max: 0, last: Vec::new() })
     }
 
     /// Adds a stretch on the file's day. Stretches come in table order ([`model::LabelsRef::cmp_in_tables`]), then by
@@ -150,7 +156,10 @@ impl<W: Sink> FileWriter<W> {
             columns.finish_row(name, &row, form, mantissas);
         });
         columns.mantissas = mantissas;
-        if self.columns.rows() >= BATCH_ROWS || self.columns.samples() >= BATCH_SAMPLES {
+        if self.columns.rows() >= BATCH_ROWS
+            || self.columns.samples() >= BATCH_SAMPLES
+            || self.columns.label_bytes() >= BATCH_LABEL_BYTES
+        {
             self.encode()?;
             if self.encoder.in_progress_size() >= self.row_group_bytes {
                 self.end_row_group()?;
@@ -180,6 +189,7 @@ impl<W: Sink> FileWriter<W> {
                 self.last.is_empty() || before.cmp_in_tables(labels).is_lt(),
                 "BUG: rows are not in order"
             );
+            self.label_bytes_max = self.label_bytes_max.max(labels.as_bytes().len());
             self.last.clear();
             self.last.extend_from_slice(labels.as_bytes());
         }
@@ -209,6 +219,8 @@ impl<W: Sink> FileWriter<W> {
 
     pub fn finish(mut self) -> Result<(FileSummary, W), TableError> {
         self.encode()?;
+        let label_bytes_max = KeyValue::new(LABELS_KEY.into(), self.label_bytes_max.to_string());
+        self.encoder.append_key_value_metadata(label_bytes_max);
         let Counted { sink, bytes } = self.encoder.into_inner().map_err(TableError::Write)?;
         self.summary.bytes = bytes;
         Ok((self.summary, sink))

@@ -20,6 +20,18 @@ const BATCH_SAMPLES: u64 = 32 << 10;
 /// Maximum rows decoded together, whose labels are held in memory.
 const BATCH_ROWS: u64 = 512;
 
+/// Maximum size of the labels decoded together.
+const BATCH_LABEL_BYTES: u64 = 1 << 20;
+
+/// Maximum size of the labels in a window, if rows may have labels of more than [`LONG_LABELS_BYTES`]. A file that is opened again
+/// is decoded from the beginning of its window on.
+const WINDOW_LABEL_BYTES: u64 = 4 << 20;
+
+const LONG_LABELS_BYTES: u64 = 2 << 10;
+
+/// The longest labels that are expected in a file that does not say how long they are. There can be longer ones.
+const LABEL_BYTES: u64 = 8 << 10;
+
 /// Memory of the library's decoder beyond the fetched bytes: zstd contexts and pages of twelve columns. A file of a few
 /// KiB took 1.4 MiB.
 pub(crate) const DECODER_BYTES: usize = 1400 << 10;
@@ -104,7 +116,8 @@ impl StreamedRows {
         let rows = usize::try_from(group.num_rows()).unwrap_or(0);
         let samples = prune::samples(parquet, self.group).max(1);
         let batch_samples = BATCH_SAMPLES.min(self.window_bytes as u64 / 16);
-        let batch = (batch_samples * rows as u64 / samples).clamp(1, BATCH_ROWS) as usize;
+        let label_rows = BATCH_LABEL_BYTES / footer.label_bytes_max().unwrap_or(LABEL_BYTES).max(1);
+        let batch = (batch_samples * rows as u64 / samples).min(label_rows).clamp(1, BATCH_ROWS) as usize;
         let mut builder = ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
             .with_batch_size(batch)
             .with_row_groups(vec![self.group])
@@ -127,7 +140,8 @@ pub(super) fn metrics_columns(parquet: &ParquetMetaData, samples: bool) -> Proje
     ProjectionMask::columns(parquet.file_metadata().schema_descr(), columns.iter().copied())
 }
 
-/// Divides rows into windows of about `window_bytes`. A window ends with a page of the largest column that is read.
+/// Divides rows into windows of about `window_bytes`. A window ends with a page of the largest column that is read, unless labels are
+/// long.
 fn cut(
     footer: &Footer,
     group: usize,
@@ -142,7 +156,9 @@ fn cut(
     let wanted = ranges.iter().map(|r| r.end - r.start).sum::<usize>();
     let target = (rows as u128 * window_bytes as u128 / u128::from(bytes.max(1))).clamp(1, usize::MAX as u128)
         as usize;
-    if wanted <= target + target / 4 {
+    let most = footer.label_bytes_max().filter(|bytes| *bytes > LONG_LABELS_BYTES);
+    let most = most.map_or(usize::MAX, |bytes| (WINDOW_LABEL_BYTES / bytes).max(1) as usize);
+    if wanted <= (target + target / 4).min(most) {
         windows.push_back(ranges);
         return windows;
     }
@@ -153,10 +169,11 @@ fn cut(
             let least = range.start + (target - len).max(1);
             let end =
                 pages.get(pages.partition_point(|p| *p < least)).copied().unwrap_or(range.end).min(range.end);
+            let end = end.min(range.start.saturating_add(most - len));
             len += end - range.start;
             window.push(range.start..end);
             range.start = end;
-            if len >= target {
+            if len >= target.min(most) {
                 windows.push_back(std::mem::take(&mut window));
                 len = 0;
             }
@@ -201,3 +218,6 @@ pub(super) fn decode(
     }
     Err(TableError::damaged(file.name(), "the Parquet decoder makes no progress"))
 }
+
+#[cfg(test)]
+mod tests;

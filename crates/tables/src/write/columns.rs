@@ -50,6 +50,7 @@ pub(super) struct Columns {
     schema: SchemaRef,
     name: StringBuilder,
     labels: MapBuilder<StringBuilder, StringBuilder>,
+    label_bytes: usize,
     series: BinaryBuilder,
     start: Vec<i64>,
     end: Vec<i64>,
@@ -73,6 +74,7 @@ impl Columns {
             schema,
             name: StringBuilder::new(),
             labels: MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()),
+            label_bytes: 0,
             series: BinaryBuilder::new(),
             start: Vec::new(),
             end: Vec::new(),
@@ -97,11 +99,16 @@ impl Columns {
         self.timestamps.len()
     }
 
+    pub(super) const fn label_bytes(&self) -> usize {
+        self.label_bytes
+    }
+
     /// Adds a row. `mantissas` holds the mantissas of all rows so far. If this row is decimal, its mantissas are the
     /// last ones.
     pub(super) fn finish_row(&mut self, name: &str, row: &Stretch<'_>, form: Form, mantissas: &mut [i64]) {
         let samples = row.timestamps.len();
         self.name.append_value(name);
+        self.label_bytes += row.labels.as_bytes().len();
         for (name, value) in row.labels.iter().filter(|(name, _)| *name != METRIC_NAME) {
             self.labels.keys().append_value(name);
             self.labels.values().append_value(value);
@@ -138,6 +145,7 @@ impl Columns {
 
     pub(super) fn take_batch(&mut self) -> RecordBatch {
         use std::mem::take;
+        self.label_bytes = 0;
         let decimal: NullBuffer = self.exponent.iter().map(Option::is_some).collect();
         let floats = NullBuffer::new(!decimal.inner());
         let timestamps = |values: Vec<i64>| -> ArrayRef {
