@@ -40,6 +40,13 @@ impl Whole {
         let fair_bytes = free_bytes.saturating_mul(self.multiple.load(Ordering::Relaxed));
         if is_only_one { limit_bytes } else { limit_bytes.min(fair_bytes) }
     }
+
+    /// How much a part with this limit may hold at most while others hold something.
+    fn most_bytes(&self, limit_bytes: u64) -> u64 {
+        let all_bytes = self.account.limit_bytes();
+        let free_bytes = all_bytes / self.multiple.load(Ordering::Relaxed).saturating_add(1);
+        limit_bytes.min(all_bytes - free_bytes)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +89,7 @@ impl std::fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl Exhausted {
-    /// True if the request is larger than the whole account, so that no retry can succeed.
+    /// True if the request is larger than the account, or than a part of it may be beside others, so that no retry can succeed.
     pub const fn is_for_good(&self) -> bool {
         self.asked_bytes > self.limit_bytes
     }
@@ -165,11 +172,12 @@ impl Account {
     fn take(&self, bytes: u64, held_bytes: u64) -> Result<(), Exhausted> {
         let limit_bytes = self.limit_bytes();
         let Some(whole) = &self.0.whole else { return self.take_up_to(bytes, limit_bytes, limit_bytes) };
-        if bytes.saturating_add(held_bytes) > limit_bytes {
+        let asked_bytes = bytes.saturating_add(held_bytes);
+        if asked_bytes > limit_bytes {
             // retries cannot succeed, even when nobody else holds anything
             let used_bytes = self.used_bytes();
             let (account, share_bytes) = (self.0.name, Some(limit_bytes));
-            return Err(Exhausted { account, asked_bytes: bytes, used_bytes, limit_bytes, share_bytes });
+            return Err(Exhausted { account, asked_bytes, used_bytes, limit_bytes, share_bytes });
         }
         whole.account.take(bytes, held_bytes).map_err(Exhausted::of_whole)?;
         let taken_bytes = whole.account.used_bytes();
@@ -178,7 +186,13 @@ impl Account {
         if taken.is_err() {
             whole.account.undo(bytes);
         }
-        taken.map_err(|full| Exhausted { share_bytes: Some(share_bytes), ..full })
+        taken.map_err(|full| match whole.most_bytes(limit_bytes) {
+            // retries could only succeed when nobody else holds anything, which hardly ever happens
+            most_bytes if asked_bytes > most_bytes => {
+                Exhausted { asked_bytes, limit_bytes: most_bytes, share_bytes: Some(most_bytes), ..full }
+            }
+            _ => Exhausted { share_bytes: Some(share_bytes), ..full },
+        })
     }
 
     /// Fails if `bytes` more, for a reservation that already has `held_bytes`, would leave less than 1/`part` of what the
@@ -376,7 +390,12 @@ mod tests {
         assert_eq!((account.used_bytes(), refused.used_bytes, refused.is_for_good()), (800, 800, false));
         assert_eq!(account.released_bytes(), 890, "what is refused was not given back");
         assert!(refused.to_string().contains("800 of 720 in use"), "{refused}");
-        let other = modest.reserve(80).unwrap();
+        held.clear();
+        let mut other = modest.reserve(1).unwrap();
+        let never = greedy.reserve(801).unwrap_err();
+        assert!(never.is_for_good(), "{never}");
+        assert!(never.to_string().contains("801 bytes requested, the share has 800"), "{never}");
+        other.resize(80).unwrap();
         limited.share(8, 50);
         let never = limited.reserve(51).unwrap_err();
         assert!(never.is_for_good(), "{never}");

@@ -49,8 +49,8 @@ impl BodyReader<'_> {
 
     /// Makes room in `bytes` for `more` bytes, and reserves the memory.
     ///
-    /// A body that is larger than `step_bytes` may grow only while a third of the account stays free, so
-    /// that large bodies that never end leave room for small ones.
+    /// Beyond `step_bytes`, a body of a tenant that holds at least as much as is free may grow only while a third of the account
+    /// stays free for others, so that large bodies that never end leave room for small ones.
     pub(crate) fn make_room(
         &self,
         bytes: &mut Vec<u8>,
@@ -70,7 +70,9 @@ impl BodyReader<'_> {
         let held = (old + new) as u64;
         let whole = self.account.whole();
         let (used, limit) = (whole.used_bytes(), whole.limit_bytes() / 3 * 2);
-        if old > 0 && used + (held - memory.bytes().min(held)) > limit {
+        // the last third is closed only to tenants that hold as much as is free or more, so that they cannot stop the bodies of others
+        let holds_what_is_free = self.account.used_bytes() >= whole.limit_bytes().saturating_sub(used);
+        if old > 0 && holds_what_is_free && used + (held - memory.bytes().min(held)) > limit {
             let full = Exhausted {
                 account: self.account.name(),
                 asked_bytes: held,

@@ -7,6 +7,7 @@ use super::App;
 use super::error::ApiError;
 use super::json::Json;
 use super::principal::{AdminReach, ReadTenant};
+use super::queries::admission::answers_of;
 use axum::extract::State;
 use model::TenantId;
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use stdx::budget::Account;
 use stdx::clock::Clock;
 
 /// Limit on the tenants with data whose refusals are remembered. Beyond it, the tenant whose last refusal was longest
@@ -290,17 +292,23 @@ pub(super) async fn of_tenant(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,
 ) -> Result<Json, ApiError> {
-    list(&app, false, |id| id == Some(&tenant))
+    list(&app, &answers_of(&app, &tenant), false, |id| id == Some(&tenant))
 }
 
 /// Lists refused requests of all tenants that the operator may see. An operator of the whole node also sees those that
 /// could not be attributed to a tenant.
 pub(super) async fn of_all(State(app): State<App>, AdminReach(reach): AdminReach) -> Result<Json, ApiError> {
-    list(&app, true, |id| id.map_or_else(|| reach.is_everything(), |tenant| reach.includes(tenant)))
+    let answers = &app.node.reads().answers;
+    list(&app, answers, true, |id| id.map_or_else(|| reach.is_everything(), |tenant| reach.includes(tenant)))
 }
 
-fn list(app: &App, is_named: bool, wanted: impl Fn(Option<&TenantId>) -> bool) -> Result<Json, ApiError> {
-    let mut json = Json::within(&app.node.reads().answers);
+fn list(
+    app: &App,
+    answers: &Account,
+    is_named: bool,
+    wanted: impl Fn(Option<&TenantId>) -> bool,
+) -> Result<Json, ApiError> {
+    let mut json = Json::within(answers);
     json.raw(r#"{"status":"success","data":"#);
     app.recent_refusals.write(&mut json, is_named, wanted);
     json.raw("}");

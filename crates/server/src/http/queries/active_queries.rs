@@ -1,5 +1,6 @@
 //! Endpoints that list queries and exports. Operators can also cancel them.
 
+use super::admission::answers_of;
 use super::description::Description;
 use super::running_queries::{QueryId, RunningQueries};
 use crate::audit::Operation;
@@ -18,7 +19,7 @@ pub(crate) async fn of_tenant(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,
 ) -> Result<Json, ApiError> {
-    list(&app.running, &app.node.reads().answers, |description| description.tenants.only() == Some(&tenant))
+    list(&app.running, &answers_of(&app, &tenant), |description| description.tenants.only() == Some(&tenant))
 }
 
 /// Lists the queries of all tenants that the operator may see.
