@@ -3,9 +3,12 @@
 //! If the service answers before it has read the request's body, the connection reads and discards what is left: see
 //! [`received`]. If that is too much, the connection is closed after the answer, and waits for the client first: see
 //! [`lingering`].
+//!
+//! Targets may have quotation marks: see [`request_line`].
 
 mod lingering;
 mod received;
+mod request_line;
 
 use super::Client;
 use super::answer::Answer;
@@ -23,6 +26,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use lingering::Lingering;
 use received::lend;
+use request_line::RequestLines;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +78,8 @@ impl Session {
     {
         let Self { service, watcher } = self;
         let is_unread = Arc::new(AtomicBool::new(false));
+        let is_line_next = Arc::new(AtomicBool::new(true));
+        let stream = RequestLines::new(stream, Arc::clone(&is_line_next));
         let stream = Lingering::new(stream, Arc::clone(&is_unread));
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(client.peer);
@@ -82,7 +88,7 @@ impl Session {
                 request.extensions_mut().insert(names.clone());
             }
             let busy = link.begin(!request.body().is_end_stream());
-            let (request, remainder) = lend(request, Arc::clone(&link));
+            let (request, remainder) = lend(request, Arc::clone(&link), Arc::clone(&is_line_next));
             let (answer, is_unread) = (service.call(request), Arc::clone(&is_unread));
             async move {
                 let mut answer: Response<Body> = answer.await?;

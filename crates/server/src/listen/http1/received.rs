@@ -13,6 +13,7 @@ use hyper::header::EXPECT;
 use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -31,6 +32,8 @@ struct Received {
     /// True if the client may wait for a `100 Continue`, which hyper sends when the body is polled first.
     awaits_continue: bool,
     has_ended: bool,
+    /// Set when the body has ended, because what follows is the next request line. `None` afterwards.
+    is_line_next: Option<Arc<AtomicBool>>,
 }
 
 /// The body as the service reads it.
@@ -39,11 +42,18 @@ pub(super) struct Lent(Arc<Mutex<Received>>);
 /// What the service leaves of the body.
 pub(super) struct Remainder(Arc<Mutex<Received>>);
 
-pub(super) fn lend(request: Request<Incoming>, link: Arc<Link>) -> (Request<Lent>, Remainder) {
+pub(super) fn lend(
+    request: Request<Incoming>,
+    link: Arc<Link>,
+    is_line_next: Arc<AtomicBool>,
+) -> (Request<Lent>, Remainder) {
     let awaits_continue = request.headers().contains_key(EXPECT);
     let (parts, body) = request.into_parts();
     let has_ended = body.is_end_stream();
-    let received = Arc::new(Mutex::new(Received { body, link, awaits_continue, has_ended }));
+    is_line_next.store(has_ended, Ordering::Relaxed);
+    let is_line_next = (!has_ended).then_some(is_line_next);
+    let received = Received { body, link, awaits_continue, has_ended, is_line_next };
+    let received = Arc::new(Mutex::new(received));
     (Request::from_parts(parts, Lent(Arc::clone(&received))), Remainder(received))
 }
 
@@ -93,6 +103,9 @@ impl HttpBody for Received {
         }
         if this.has_ended || this.body.is_end_stream() {
             this.has_ended = true;
+            if let Some(is_line_next) = this.is_line_next.take() {
+                is_line_next.store(true, Ordering::Relaxed);
+            }
             this.link.end_of_body();
         }
         frame
