@@ -229,7 +229,7 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
             graphite::DELETES.into_iter().fold(writes, |routes, path| routes.route(path, any(not_found)))
         }
     };
-    let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
+    let changes = changes.layer(from_fn_with_state((app.clone(), guard.clone()), browser_guard::origin));
     let reads = for_access(&app, Access::Read, reads(&app));
     let graphite = for_access(&app, Access::Read, graphite::routes());
     let routes = node_routes(&app)
@@ -250,7 +250,7 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
 pub(crate) fn admin_router(app: App, address: SocketAddr) -> Router {
     let guard = BrowserGuard::new(address, &app.node.settings().allow_host);
     let changes = admin_routes(&app);
-    let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
+    let changes = changes.layer(from_fn_with_state((app.clone(), guard.clone()), browser_guard::origin));
     let routes = node_routes(&app).merge(changes).fallback(not_administration);
     finished(app, guard, routes)
 }
@@ -271,7 +271,7 @@ fn node_routes(app: &App) -> Router<App> {
 
 fn finished(app: App, guard: BrowserGuard, routes: Router<App>) -> Router {
     routes
-        .layer(from_fn_with_state(guard, browser_guard::host))
+        .layer(from_fn_with_state((app.clone(), guard), browser_guard::host))
         .layer(from_fn_with_state(app.clone(), error::middleware::finish))
         .with_state(app)
 }

@@ -92,7 +92,14 @@ fn the_admin_listener_requires_credentials() {
     delete("operator").expect(403, &["tenant a"]);
     ask(Request::get("/metrics")).expect(401, &[]);
     ask(with("operator").header("Origin", "http://evil.example")).expect(403, &["cross-origin"]);
-    ask(with("operator").header("Host", "evil.example")).expect(421, &["unknown host"]);
+    let foreign = ask(with("operator").header("Host", "evil.example"));
+    assert_eq!(foreign.expect(421, &["unknown host"]).header("x-floodmark-reason"), Some("host"));
+    for reason in ["origin", "host"] {
+        let lines = server.log_lines("requests refused");
+        let is_of_guard =
+            |line: &&String| line.contains(&format!("reason=\"{reason}\"")) && line.contains("flush");
+        assert!(lines.iter().any(|line| is_of_guard(&line)), "{reason}: {lines:?}");
+    }
     wait_for("the line of the operator", || {
         let lines = server.log_lines("operation");
         lines.iter().any(|line| line.contains("token operator") && line.contains("flush")).then_some(())

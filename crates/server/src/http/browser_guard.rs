@@ -8,12 +8,18 @@
 //! Programs other than browsers send no `Origin`.
 
 use super::error::ApiError;
+use super::principal::named_tenant;
+use super::{App, admin};
+use crate::audit::Operation;
+use crate::listen::Peer;
+use crate::refusal::Refusal;
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use model::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -86,18 +92,37 @@ fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("?")
 }
 
-pub(crate) async fn host(State(guard): State<BrowserGuard>, request: Request, next: Next) -> Response {
+pub(crate) async fn host(
+    State((app, guard)): State<(App, BrowserGuard)>,
+    request: Request,
+    next: Next,
+) -> Response {
     match guard.check_host(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Err(error) => refuse(&app, &request, error),
     }
 }
 
-pub(crate) async fn origin(State(guard): State<BrowserGuard>, request: Request, next: Next) -> Response {
+pub(crate) async fn origin(
+    State((app, guard)): State<(App, BrowserGuard)>,
+    request: Request,
+    next: Next,
+) -> Response {
     match guard.check_origin(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Err(error) => refuse(&app, &request, error),
     }
+}
+
+/// Refuses a request. If it is one of administration, it leaves a line in the audit log.
+fn refuse(app: &App, request: &Request, error: ApiError) -> Response {
+    if admin::is_path(request.uri().path()) {
+        let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
+        let asked = (request.method().clone(), request.uri().clone(), Operation::default());
+        let refusal = Refusal::new(ErrorKind::Forbidden, error.reason(), error.to_string());
+        app.audit.refused_operation(peer.0.ip(), &asked, named_tenant(request.headers()), &refusal);
+    }
+    error.into_response()
 }
 
 #[cfg(test)]

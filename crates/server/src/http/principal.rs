@@ -33,6 +33,11 @@ const THANOS_PATH: &str = "/api/v1/receive";
 /// client intends.
 const MISSPELT: &str = "x-scope-origid";
 
+/// The text that a request gives as its tenant.
+pub(super) fn named_tenant(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(HEADER).map(HeaderValue::as_bytes)
+}
+
 /// Refuses a request whose caller does not have the right `access`, before its body is read.
 pub(super) async fn identify(
     State((app, access)): State<(App, Access)>,
@@ -50,7 +55,7 @@ pub(super) async fn identify(
         Err(refusal) => {
             match &asked {
                 Some(asked) => {
-                    let tenant = request.headers().get(HEADER).map(HeaderValue::as_bytes);
+                    let tenant = named_tenant(request.headers());
                     app.audit.refused_operation(peer.0.ip(), asked, tenant, &refusal);
                 }
                 None if matches!(refusal.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden) => {

@@ -5,12 +5,15 @@ use crate::http::{App, status};
 use crate::listen::Peer;
 use crate::refusal::OTHER;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
 /// The ways to authenticate. Every answer with status 401 lists them in `WWW-Authenticate`.
 const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
+
+/// Header with the reason of a refusal.
+const REASON: HeaderName = HeaderName::from_static("x-floodmark-reason");
 
 /// Completes every response to a request that was refused, at least in part: counts and records the refusal, and adds
 /// `Retry-After` if a retry can succeed.
@@ -30,6 +33,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
         series: None,
     });
     app.metrics.refusals.count(why.reason);
+    response.headers_mut().insert(REASON, HeaderValue::from_static(why.reason));
     let tenant = response.extensions_mut().remove().map(|RequestPrincipal(principal)| principal.tenant);
     if !is_probe {
         let cause: Option<Cause> = response.extensions_mut().remove();
