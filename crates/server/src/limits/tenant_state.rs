@@ -116,16 +116,22 @@ impl TenantState {
         }
         let mut buckets = self.buckets.lock();
         let Buckets { requests, samples, bytes: bytes_bucket, .. } = &mut *buckets;
-        let limits = [RateLimited::Samples, RateLimited::Bytes, RateLimited::Requests];
-        for ((rate, limit), bucket) in rates.into_iter().zip(limits).zip([samples, bytes_bucket, requests]) {
-            let Some(rate) = rate else { continue };
-            let refused =
-                |wait| WriteRefusal::Rate { tenant: self.id.clone(), limit, per_s: rate.per_s, wait };
+        // the number of samples is not known yet
+        let all = [
+            (RateLimited::Samples, samples, 0),
+            (RateLimited::Bytes, bytes_bucket, bytes),
+            (RateLimited::Requests, requests, 1),
+        ];
+        for (rate, (limit, bucket, _)) in rates.iter().zip(&all) {
+            let Some(rate) = *rate else { continue };
+            let (limit, per_s) = (*limit, rate.per_s);
+            let refused = |wait| WriteRefusal::Rate { tenant: self.id.clone(), limit, per_s, wait };
             bucket.check(rate, now).map_err(refused)?;
-            match limit {
-                RateLimited::Samples => {} // their number is not known yet
-                RateLimited::Bytes => bucket.take(bytes, rate, now),
-                RateLimited::Requests => bucket.take(1, rate, now),
+        }
+        // only now, because a request that is refused uses up nothing
+        for (rate, (_, bucket, count)) in rates.into_iter().zip(all) {
+            if let Some(rate) = rate {
+                bucket.take(count, rate, now);
             }
         }
         drop(buckets);
@@ -549,6 +555,20 @@ pub(crate) mod tests {
         assert!(kept.len() <= 2 * 1003, "{} tenants", kept.len());
         assert!(Arc::ptr_eq(&in_use, &tenants.get(&id(0)).unwrap()));
         assert_eq!(tenants.get(&id(1)).unwrap().bytes(), 500);
+    }
+
+    /// A sender that repeats its request too early would otherwise get less than each of its limits.
+    #[test]
+    fn a_request_that_is_refused_uses_up_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut own = small_settings(dir.path()).tenants.general;
+        (own.limits.requests_per_second, own.limits.rate_burst_ms) = (Some(1), 1000);
+        own.limits.bytes_per_second = Some(1000);
+        let (tenants, now) = (TenantStates::for_test(1), Instant::now());
+        let tenant = tenants.of(&id(0), || true, now);
+        let refused = (0..100).filter(|_| tenant.admit(&own, 1000, now).is_err()).count();
+        assert_eq!(refused, 98);
+        tenant.admit(&own, 1000, now + Duration::from_secs(3)).unwrap();
     }
 
     #[test]
