@@ -210,7 +210,7 @@ impl Totals {
 
     /// Remembers the key of another text for a series, if there is room.
     fn add_key(&mut self, place: usize, key: SeriesKey) {
-        if self.series[place].keys.len() >= KEYS_MAX || self.reserve(KEY_BYTES as u64).is_err() {
+        if self.series[place].keys.len() >= KEYS_MAX || !self.reserve_if_free(KEY_BYTES as u64) {
             return;
         }
         let series = &mut self.series[place];
@@ -265,14 +265,22 @@ impl Totals {
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(), Dropped> {
-        let used = self.used_bytes + bytes;
-        let is_within = used <= self.account.limit_bytes() / ACCOUNT_PART;
-        if !is_within || (used > self.memory.bytes() && self.memory.resize(used).is_err()) {
+        if !self.reserve_if_free(bytes) {
             self.is_short = true;
             return Err(Dropped::Memory);
         }
-        self.used_bytes = used;
         Ok(())
+    }
+
+    /// Reserves memory. Returns false if there is none. No series is forgotten because of that.
+    fn reserve_if_free(&mut self, bytes: u64) -> bool {
+        let used = self.used_bytes + bytes;
+        let is_within = used <= self.account.limit_bytes() / ACCOUNT_PART;
+        if !is_within || (used > self.memory.bytes() && self.memory.resize(used).is_err()) {
+            return false;
+        }
+        self.used_bytes = used;
+        true
     }
 
     /// Makes a batch of the series from `first` on, with the time of the interval's end, and begins a new interval for them.

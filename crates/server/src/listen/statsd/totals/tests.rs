@@ -8,7 +8,7 @@ fn totals(bytes: u64) -> (Account, Totals) {
     (account, totals)
 }
 
-/// Ends an interval, and returns its samples, which are stored.
+/// Ends an interval, marks its samples as stored, and returns them.
 fn flush(account: &Account, totals: &mut Totals) -> BTreeMap<String, f64> {
     let (found, lost) = end_interval(account, totals, true);
     assert_eq!(lost, 0);
@@ -66,6 +66,23 @@ fn the_order_of_tags_does_not_matter() {
     assert_eq!((totals.series_count(), totals.positions.len()), (1, 2));
     add(&mut totals, &["hits:5|g|#b:2,a:1", "size:2|g"]);
     assert_eq!(flush(&account, &mut totals)["size{}"], 2.0);
+}
+
+/// A further key only saves time, so no series is forgotten for it.
+#[test]
+fn nothing_is_forgotten_for_the_keys_of_other_texts() {
+    let (account, mut totals) = totals(1 << 20);
+    add(&mut totals, &["last:1|c", "hits:1|c|#a:1,b:2"]);
+    for _ in 0..=IDLE_MAX {
+        add(&mut totals, &["hits:1|c|#a:1,b:2"]);
+        assert_eq!(end_interval(&account, &mut totals, false).1, 0);
+    }
+    let rest = account.limit_bytes() - account.used_bytes();
+    let others = account.reserve(rest).unwrap();
+    add(&mut totals, &["hits:1|c|#b:2,a:1"]);
+    drop(others);
+    assert_eq!(end_interval(&account, &mut totals, false).1, 0);
+    assert_eq!(flush(&account, &mut totals)["last{}"], 1.0);
 }
 
 #[test]
