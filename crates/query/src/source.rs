@@ -143,6 +143,9 @@ pub trait SeriesSet {
     /// so in a warning.
     fn leave_out_silent(&mut self) {}
 
+    /// Notes that the query has no use for the samples of the current series, so that it is like one without samples in the range.
+    fn note_silent(&mut self) {}
+
     /// Memory that [`SeriesSource::select_glob`] takes for names. It may grow with each series, by at most half of what
     /// [`Self::limit`] allows.
     fn names_bytes(&self) -> u64 {

@@ -100,6 +100,7 @@ pub struct Settings {
     pub query_lookback_ms: i64,
     pub query_concurrency: usize,
     pub sql: bool,
+    pub graphite_jsonp: bool,
     pub slow_query: Option<Duration>,
     pub query_log: Option<PathBuf>,
     /// Limit on the size of the query log together with its rotated part.
@@ -256,6 +257,7 @@ impl Settings {
             query_lookback_ms: reader.read(&table::QUERY_LOOKBACK)?,
             query_concurrency,
             sql: reader.read(&table::SQL)?,
+            graphite_jsonp: reader.read(&table::GRAPHITE_JSONP)?,
             slow_query: reader.read(&table::SLOW_QUERY)?.map(|ms| Duration::from_millis(ms.unsigned_abs())),
             query_log: reader.read(&table::QUERY_LOG)?,
             query_log_bytes: reader.read(&table::QUERY_LOG_SIZE)?,

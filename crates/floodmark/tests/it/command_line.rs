@@ -237,6 +237,7 @@ retention = "never"
         graphite_aggregator_rules              none                            default
         graphite_aggregator_intervals          5                               default
         graphite_retention                     false                           default
+        graphite_jsonp                         false                           default
         influx_names                           measurement_field               default
         influx_db_label                        db                              default
         statsd                                 none                            default

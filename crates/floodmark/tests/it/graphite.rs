@@ -1,5 +1,6 @@
 //! Sends lines in HTTP requests, and queries them with PromQL. The modules have other protocols, and Graphite's own API.
 
+mod archives;
 mod clients;
 mod encrypted;
 mod events;
@@ -12,6 +13,7 @@ mod lab;
 pub(crate) mod lines;
 mod listeners;
 mod new_series;
+mod searches;
 mod senders;
 mod tags;
 

@@ -106,9 +106,15 @@ fn metrics_without_values_in_the_range_are_nulls() {
 /// them, or fails.
 #[test]
 fn silent_metrics_leave_memory_to_others() {
-    let until = now_ms() / 60_000 * 60 - 60;
+    let until = now_ms() / 60_000 * 60 - 300;
     let from = until - 1_000 * 60;
-    let dead = (0..8).map(|i| format!("dead.{i} 1 {}\n", from - 600));
+    check_silent_metrics(from, until, from - 600);
+    // values that are read because schemas with longer steps would need them
+    check_silent_metrics(from, until, until + 100);
+}
+
+fn check_silent_metrics(from: i64, until: i64, written: i64) {
+    let dead = (0..8).map(|i| format!("dead.{i} 1 {written}\n"));
     let lines: String = dead.chain((0..2).map(|i| format!("live.{i} 1 {until}\n"))).collect();
     // a metric takes about 520 samples of 16 bytes: 1,000 values, and its names
     let server = Server::start(Options::default().config("query_samples = 6000"));

@@ -130,12 +130,18 @@ impl Selection for LabelSelection<'_> {
             let schema = self.schemas.schema_of(&stored.name);
             let Some(layout) = schema.layout(self.from_s, self.until_s, self.now_s) else { continue };
             let needed = samples.len() as u64 + layout.len() as u64 / 2;
+            // more samples are read than the schema of this series needs
+            let is_silent =
+                samples.timestamps.first().is_none_or(|first| *first >= layout.end_s.saturating_mul(1000));
             if let Silent::KeepFree(kept_free) = self.silent
-                && samples.is_empty()
+                && is_silent
                 && needed + 1 > self.values_max.saturating_sub(kept_free)
             {
                 self.set.leave_out_silent();
                 continue;
+            }
+            if is_silent && !samples.is_empty() {
+                self.set.note_silent();
             }
             if needed > self.values_max {
                 let message = format!(

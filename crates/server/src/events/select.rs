@@ -65,7 +65,7 @@ impl<'q> Matcher<'q> {
             TagSet::All => self.wanted.len(),
             TagSet::Any => self.wanted.len().min(1),
         };
-        for (i, own) in record.tags.split_ascii_whitespace().enumerate() {
+        for (i, own) in tags_of(&record.tags).enumerate() {
             if missing == 0 {
                 break;
             }
@@ -81,4 +81,9 @@ impl<'q> Matcher<'q> {
         }
         Ok(missing == 0)
     }
+}
+
+/// The tags of an event. As in graphite-web, commas separate tags, too, although answers show them.
+fn tags_of(tags: &str) -> impl Iterator<Item = &str> {
+    tags.split(|c: char| c.is_ascii_whitespace() || c == ',').filter(|tag| !tag.is_empty())
 }

@@ -85,7 +85,7 @@ async fn the_bytes_of_a_file() {
 async fn events_are_found_by_time_and_tags() {
     let dir = tempfile::tempdir().unwrap();
     let (events, of) = (open(dir.path()), tenant("a"));
-    for (when_ms, tags) in [(30, "web"), (10, "web eu"), (20, "eu"), (40, "")] {
+    for (when_ms, tags) in [(30, "web"), (10, "web eu"), (20, "eu,x,"), (40, "")] {
         events.append(&of, event(when_ms, "x", tags), FILE_BYTES_MIN).await.unwrap();
     }
     let check = |range: std::ops::RangeInclusive<i64>, tags: &str, set, expected: &[i64]| {
@@ -102,6 +102,8 @@ async fn events_are_found_by_time_and_tags() {
     check(0..=100, "web eu", TagSet::All, &[10]);
     check(0..=100, "eu eu", TagSet::All, &[10, 20]);
     check(0..=100, "web eu", TagSet::Any, &[30, 10, 20]);
+    check(0..=100, "eu x", TagSet::All, &[20]);
+    check(0..=100, "eu,x,", TagSet::Any, &[]);
     check(0..=100, "web none", TagSet::All, &[]);
     check(0..=100, "we none", TagSet::Any, &[]);
 }

@@ -38,6 +38,8 @@ const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
+    /// The first of them are those of the form; the others are in the URL.
+    form_count: usize,
     /// For the audit log. `None` if the request is no administrative one.
     operation: Option<Operation>,
     /// True if the request has a body that is no form, so that parameters in it were not read.
@@ -80,6 +82,7 @@ impl FromRequest<App> for Params {
         let texts = (form.len() + query.len()) * TEXT_COST;
         let bytes = form.capacity() + texts + count.min(PARAMS_MAX) * PARAM_BYTES;
         grow(&mut memory, bytes as u64)?;
+        let form_count = form_urlencoded::parse(&form).count();
         let pairs = form_urlencoded::parse(&form).chain(form_urlencoded::parse(query));
         let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned()));
         let all: Vec<_> = pairs.take(PARAMS_MAX + 1).collect();
@@ -93,7 +96,8 @@ impl FromRequest<App> for Params {
         if all.len() > PARAMS_MAX {
             return Err(ApiError::bad_data(format!("more than {PARAMS_MAX} parameters")));
         }
-        Ok(Self { all, operation, has_other_body, _memory: Some(memory) })
+        let form_count = form_count.min(all.len());
+        Ok(Self { all, form_count, operation, has_other_body, _memory: Some(memory) })
     }
 }
 
@@ -118,6 +122,13 @@ fn form_too_slow(timeout: Duration) -> ApiError {
 impl Params {
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.all.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
+    }
+
+    /// Like [`Self::get`], but of several values, the last one counts, as in graphite-web. Those of a form come after those of the URL.
+    pub(crate) fn last(&self, name: &str) -> Option<&str> {
+        let (form, url) = self.all.split_at(self.form_count);
+        let mut all = form.iter().rev().chain(url.iter().rev());
+        all.find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
@@ -235,8 +246,10 @@ mod tests {
     #[test]
     fn forms_go_before_the_query_string() {
         let all = vec![("a".into(), "1".into()), ("a".into(), "2".into()), ("b".into(), String::new())];
-        let p = Params { all, operation: None, has_other_body: false, _memory: None };
-        assert_eq!((p.get("a"), p.get("b")), (Some("1"), None));
+        let mut p = Params { all, form_count: 1, operation: None, has_other_body: false, _memory: None };
+        assert_eq!((p.get("a"), p.get("b"), p.last("a")), (Some("1"), None, Some("1")));
         assert_eq!(p.all("a").count(), 2);
+        p.form_count = 2;
+        assert_eq!((p.get("a"), p.last("a"), p.last("b")), (Some("1"), Some("2"), None));
     }
 }

@@ -346,6 +346,10 @@ settings! {
             .why("Applies to all samples of the tenant, in addition to `retention`. Without it, older samples are kept, \
                 but Graphite queries do not show them")
             .per_tenant();
+        GRAPHITE_JSONP: bool = setting("graphite_jsonp", "false",
+            "Whether Graphite's answers may be scripts that call the function in the parameter `jsonp`")
+            .why("If `true`, web pages of any site can read these answers in the browsers of users that can query without a token \
+                (`SECURITY.md`)");
     }
 
     "Influx" {

@@ -175,6 +175,7 @@ fn defaults_of_a_machine() {
         graphite_aggregator_rules = "none"
         graphite_aggregator_intervals = 5
         graphite_retention = false
+        graphite_jsonp = false
         influx_names = "measurement_field"
         influx_db_label = "db"
         statsd = "none"

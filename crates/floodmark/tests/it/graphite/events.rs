@@ -26,7 +26,7 @@ fn whats(reply: &Reply) -> Vec<String> {
 
 #[test]
 fn events_are_stored_and_found() {
-    let server = Server::new();
+    let server = Server::start(Options::default().config("graphite_jsonp = true"));
     assert_eq!(list(&server, &[]).expect(200, &[]).text(), "[]");
     let end_s = now_ms() / 1000 - 10;
     store(&server, &json!({"what": "second", "tags": "web  eu", "when": end_s, "data": {"build": 42}}));

@@ -34,7 +34,7 @@ const NAMES: &[&str] = &[
 
 #[test]
 fn nodes_are_found_in_all_formats() {
-    let server = Server::new();
+    let server = Server::start(Options::default().config("graphite_jsonp = true"));
     write(&server, "a", NAMES);
     write(&server, "a", &["tagged.metric;host=web", "servers.tagged;host=web"]);
     find(
@@ -212,7 +212,21 @@ fn requests_that_make_no_sense_are_refused_as_plain_text() {
     check("/metrics/find", &[("query", "")], &["Required parameter 'query' is empty"]);
     check("/metrics/find", &[("query", "a"), ("format", "xml")], &["'format'"]);
     check("/metrics/find", &[("query", "a"), ("leavesOnly", "yes")], &["leavesOnly", "yes"]);
-    check("/metrics/find", &[("query", "a"), ("jsonp", "alert(1)")], &["jsonp"]);
+    let all = [
+        "/render",
+        "/metrics/find",
+        "/metrics/expand",
+        "/metrics/index.json",
+        "/metrics/details",
+        "/events/get_data",
+    ];
+    for path in all {
+        let params = [("target", "a"), ("query", "a"), ("format", "json"), ("jsonp", "show")];
+        check(path, &params, &["graphite_jsonp"]);
+    }
+    let open = Server::start(Options::default().config("graphite_jsonp = true"));
+    let script = Request::ask("/metrics/find", &[("query", "a"), ("jsonp", "alert(1)")]);
+    open.send(&script).expect(400, &["name of a function"]);
     let braces = "{a,b}".repeat(40);
     check("/metrics/find", &[("query", &braces)], &["10000 alternatives"]);
     check("/metrics/find", &[("query", &"a.".repeat(2000))], &["2001 nodes"]);

@@ -2,8 +2,8 @@
 
 use super::graphite_web::GraphiteWeb;
 use super::lines;
-use crate::harness::http::encoded;
-use crate::harness::{Request, Server};
+use crate::harness::http::{Connection, encoded};
+use crate::harness::{Options, Request, Server};
 use expect_test::{Expect, expect};
 use serde_json::Value;
 use stdx::rng::Rng;
@@ -12,7 +12,7 @@ use stdx::rng::Rng;
 const START_S: i64 = 1_767_225_600;
 
 fn server() -> Server {
-    let server = Server::new();
+    let server = Server::start(Options::default().config("graphite_jsonp = true"));
     let text: String = [(60, "1"), (120, "2.5"), (240, "-3e-9")]
         .map(|(after_s, value)| format!("a.b {value} {}\n", START_S + after_s))
         .concat();
@@ -129,7 +129,7 @@ fn written(graphite_web: &mut GraphiteWeb) -> Server {
     }
     let stored: Vec<_> = series.iter().map(|(name, values)| (*name, 60, START_S, &values[..])).collect();
     graphite_web.load(&stored);
-    let server = Server::new();
+    let server = Server::start(Options::default().config("graphite_jsonp = true"));
     server.send(&lines(&text)).expect(204, &[]);
     server
 }
@@ -196,6 +196,26 @@ fn pictures_are_refused_with_a_hint() {
     for format in [&[("format", "png")][..], &[("format", "svg")], &[("format", "pdf")], &[]] {
         server.send(&ask(format)).expect(400, &["pictures", "Grafana"]);
     }
+    server.send(&ask(&[("format", "png"), ("format", "json")])).expect(200, &["[["]);
     server.send(&ask(&[("format", "xml")])).expect(400, &["xml", "carbonapi_v3_pb"]);
     server.send(&ask(&[("format", "json"), ("jsonp", "a;b")])).expect(400, &["jsonp"]);
+}
+
+/// curl sends quotation marks as they are, and other servers accept them. Bodies stay as they are.
+#[test]
+fn targets_need_not_be_escaped() {
+    let server = server();
+    let mut connection = Connection::open(server.address).unwrap();
+    let times = format!("from={START_S}&until={}", START_S + 240);
+    let query = Request::get(format!("/render?target=alias(a.b,\"<c>\")&format=csv&{times}"));
+    // longer than what is read at once, so that a part without the head is read, too
+    let data = format!("{}<", "x".repeat(99)).repeat(400);
+    let event = format!("{{\"what\": \"a <b>\",\n\"tags\": \"t\",\n\"data\": \"{data}\"}}\n");
+    let event = Request::post("/events/", event.into_bytes());
+    for _ in 0..2 {
+        connection.send(&event).unwrap().expect(200, &[]);
+        connection.send(&query).unwrap().expect(200, &["<c>,2026-01-01 00:01:00,1.0"]);
+    }
+    let events = connection.send(&Request::get("/events/get_data")).unwrap();
+    events.expect(200, &[r#""what":"a <b>""#, &data]);
 }

@@ -36,13 +36,31 @@ impl GraphiteWeb {
     /// Stores series: their names, their steps in seconds, the times of their first values, and their values.
     pub(super) fn load(&mut self, series: &[(&str, i64, i64, &[Option<f64>])]) {
         let stored = |(name, step_s, start_s, values): &(&str, i64, i64, &[Option<f64>])| json!({"name": name, "step": step_s, "points": 1440, "start": start_s, "values": values});
-        let series: Vec<_> = series.iter().map(stored).collect();
-        self.call(&json!({"load": {"now": self.now_s, "series": series}}));
+        self.load_objects(&series.iter().map(stored).collect::<Vec<_>>());
     }
 
     /// The status, type and text of the answer of `/render`.
     pub(super) fn render(&mut self, query: &str) -> (u64, String, String) {
-        let path = format!("/render?{query}&now={}", self.now_s);
+        self.get(&format!("/render?{query}&now={}", self.now_s))
+    }
+
+    /// Stores series as objects of JSON: see the program.
+    pub(super) fn load_objects(&mut self, series: &[Value]) {
+        self.call(&json!({"load": {"now": self.now_s, "series": series}}));
+    }
+
+    /// Adds tagged series without files.
+    pub(super) fn add_tagged(&mut self, names: &[String]) {
+        self.call(&json!({"tag": names}));
+    }
+
+    /// Stores an event with tags, separated by spaces.
+    pub(super) fn add_event(&mut self, when_s: i64, what: &str, tags: &str) {
+        self.call(&json!({"event": {"when": when_s, "what": what, "tags": tags}}));
+    }
+
+    /// The status, type and text of an answer.
+    pub(super) fn get(&mut self, path: &str) -> (u64, String, String) {
         let answer = self.call(&json!({"http": {"now": self.now_s, "path": path}}));
         let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
         (answer["status"].as_u64().expect("a status"), text("type"), text("body"))

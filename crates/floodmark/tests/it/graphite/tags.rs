@@ -51,6 +51,7 @@ fn tags_are_listed_and_completed() {
         &expect![[r#"{"tag":"name","values":[{"value":"cpu","count":1},{"value":"disk.free","count":1}]}"#]],
     );
     check("/tags/none", &[], &expect!["null"]);
+    check("/tags/autoComplete/values", &[("tag", "host"), ("expr", "dc!=a")], &expect![[r#"["db.1"]"#]]);
     let find = |exprs: &[&str], expected: &Expect| {
         let params: Vec<_> = exprs.iter().map(|expr| ("expr", *expr)).collect();
         check("/tags/findSeries", &params, expected);

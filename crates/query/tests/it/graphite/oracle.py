@@ -5,7 +5,11 @@ thousands of targets: graphite-web's evaluator, finders and Whisper run inside i
 seconds. The clock that graphite-web sees is the request's `now`.
 
     {"load": {"now": 1, "series": [{"name": "a.b;k=v", "step": 60, "points": 20160, "start": 60, "values": [1, null]}]}}
-        writes Whisper files with one archive of `points` slots, and adds series with tags to the tag database
+        writes Whisper files with one archive of `points` slots, and adds series with tags to the tag database. With
+        "archives": [[60, 120], [300, 288]], "method": "sum" and "xFilesFactor": 0.5 instead of `points`, files with these
+        archives, to which the values are written hour by hour, as they would have arrived
+    {"tag": ["a.b;k=v"]}
+        adds series without files to the tag database
     {"event": {"when": 1, "what": "deploy", "tags": "a b"}}
     {"render": {"now": 1, "from": 0, "until": 1, "target": "a.*", "xFilesFactor": 0.5, "timeZone": "UTC", "template": {}}}
         answers {"series": [...]} or {"error": "...", "kind": "InputParameterError"}
@@ -89,11 +93,31 @@ def load(request):
             STORE.tagdb.tag_series(series["name"])
         path = os.path.join(WHISPER, TaggedSeries.encode(series["name"], sep=os.sep) + ".wsp")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        whisper.create(path, [(series["step"], series["points"])], xFilesFactor=0.5)
+        archives = series.get("archives") or [[series["step"], series["points"]]]
+        archives = [tuple(archive) for archive in archives]
+        x_files_factor, method = series.get("xFilesFactor", 0.5), series.get("method", "average")
+        whisper.create(path, archives, xFilesFactor=x_files_factor, aggregationMethod=method)
         times = range(series["start"], series["start"] + len(series["values"]) * series["step"], series["step"])
         points = [(t, v) for t, v in zip(times, series["values"]) if v is not None]
         with open(path, "r+b") as file:
-            whisper.file_update_many(file, points[::-1], now=request["now"])
+            for now, arrived in arrivals(points, request["now"], len(archives) > 1):
+                whisper.file_update_many(file, arrived[::-1], now=now)
+    return {}
+
+
+def arrivals(points, now, is_by_hour):
+    """Times, and the points that arrive at each."""
+    if not is_by_hour:
+        return [(now, points)]
+    hours = {}
+    for point in points:
+        hours.setdefault(point[0] // 3600, []).append(point)
+    return [(min(hour * 3600 + 3599, now), hours[hour]) for hour in sorted(hours)]
+
+
+def tag(names):
+    for name in names:
+        STORE.tagdb.tag_series(name)
     return {}
 
 
@@ -205,7 +229,7 @@ def parameter(param):
 
 
 def main():
-    handlers = {"load": load, "event": event, "render": render, "functions": functions, "http": http, "serve": serve, "times": times}
+    handlers = {"load": load, "tag": tag, "event": event, "render": render, "functions": functions, "http": http, "serve": serve, "times": times}
     out = sys.stdout
     sys.stdout = sys.stderr  # whatever graphite-web prints must not mix with the answers
     call_command("migrate", run_syncdb=True, verbosity=0)

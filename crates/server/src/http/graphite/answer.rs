@@ -3,6 +3,7 @@
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
 use crate::http::params::Params;
+use crate::settings::Settings;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
@@ -14,8 +15,16 @@ const CALLBACK_BYTES_MAX: usize = 256;
 pub(super) struct Callback(Option<String>);
 
 impl Callback {
-    pub(super) fn of(params: &Params) -> Result<Self, ApiError> {
-        let Some(name) = params.get("jsonp") else { return Ok(Self(None)) };
+    pub(super) const NONE: Self = Self(None);
+
+    pub(super) fn of(params: &Params, settings: &Settings) -> Result<Self, ApiError> {
+        let Some(name) = params.last("jsonp") else { return Ok(Self::NONE) };
+        if !settings.graphite_jsonp {
+            return Err(ApiError::bad_data(
+                "jsonp is not allowed, because it lets web pages of any site read the answer: \
+                 to allow it, set graphite_jsonp",
+            ));
+        }
         // anything else could be a script of somebody else, who made a user click on a link
         let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"_$.".contains(&byte);
         if name.len() > CALLBACK_BYTES_MAX || !name.bytes().all(is_safe) {
@@ -60,7 +69,7 @@ pub(super) fn respond(answer: Json, content_type: &'static str) -> Response {
 /// Reads the parameter `limit`. Without one, or if it is 0, there is no limit.
 pub(super) fn limit(params: &Params) -> Result<usize, ApiError> {
     let wrong = |text| ApiError::bad_data(format!("Invalid int value {text:?} for param limit"));
-    match params.get("limit").map(|text| text.parse().map_err(|_| wrong(text))).transpose()? {
+    match params.last("limit").map(|text| text.parse().map_err(|_| wrong(text))).transpose()? {
         None | Some(0) => Ok(usize::MAX),
         Some(limit) => Ok(limit),
     }
@@ -77,5 +86,5 @@ pub(super) fn integer(params: &Params, name: &str) -> Result<Option<i64>, TextEr
             .parse()
             .map_err(|_| ApiError::bad_data(format!("Invalid int value {text:?} for param {name}")))
     };
-    Ok(params.get(name).map(parse).transpose()?)
+    Ok(params.last(name).map(parse).transpose()?)
 }

@@ -78,12 +78,12 @@ impl Ask {
 }
 
 impl Asked<'_> {
-    /// What the request's parsed expressions may take.
+    /// Memory for the request's parsed expressions.
     pub(super) fn allowance(&self) -> Allowance {
         allowance(self.turn)
     }
 
-    /// Queries that may take what the expressions left.
+    /// Queries with the memory that these have left.
     pub(super) fn queries(&self, parsed: &Allowance) -> LabelQueries<'_> {
         label_queries_of(self.app, self.tenant, self.turn, parsed)
     }

@@ -41,9 +41,9 @@ pub(super) async fn details(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
-    let (format, callback) = (Format::of(&headers, &params)?, Callback::of(&params)?);
-    let pattern: Arc<str> = params.get("query").unwrap_or("**").into();
-    let (after, limit) = (params.get("after").unwrap_or_default().to_owned(), limit(&params)?);
+    let (format, callback) = (Format::of(&headers, &params)?, Callback::of(&params, app.node.settings())?);
+    let pattern: Arc<str> = params.last("query").unwrap_or("**").into();
+    let (after, limit) = (params.last("after").unwrap_or_default().to_owned(), limit(&params)?);
     let ask = Ask { tenant, path: "/metrics/details", text: Arc::clone(&pattern), peer };
     let content_type = match format {
         Format::Json => callback.content_type(),
@@ -74,7 +74,7 @@ impl Format {
         if headers.get_all(header::ACCEPT).iter().any(|accept| accept == PROTOBUF_V3) {
             return Ok(Self::ProtobufV3);
         }
-        match params.get("format").unwrap_or("json") {
+        match params.last("format").unwrap_or("json") {
             "json" => Ok(Self::Json),
             "protobuf" | "protobuf3" | "carbonapi_v2_pb" => Ok(Self::ProtobufV2),
             "carbonapi_v3_pb" => Ok(Self::ProtobufV3),

@@ -128,7 +128,7 @@ pub(super) async fn list(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
-    let callback = Callback::of(&params)?;
+    let callback = Callback::of(&params, app.node.settings())?;
     let mut request = ListRequest::of(&params, app.node.reads().clock.now_ms())?;
     request.from_ms = request.from_ms.max(expired(&app, &tenant));
     let content_type = callback.content_type();
@@ -157,10 +157,10 @@ impl ListRequest {
     fn of(params: &Params, now_ms: i64) -> Result<Self, ApiError> {
         let time = |name| {
             let parse = |text| at_time::parse(text, now_ms.div_euclid(1000), &TimeZone::UTC);
-            params.get(name).map(parse).transpose().map_err(|error| ApiError::bad_param(name, error))
+            params.last(name).map(parse).transpose().map_err(|error| ApiError::bad_param(name, error))
         };
         let until_ms = time("until")?.map_or(now_ms, |until_s| until_s.saturating_mul(1000));
-        let tags = params.get("tags").unwrap_or_default();
+        let tags = params.last("tags").unwrap_or_default();
         if tags.len() > TAGS_BYTES_MAX || tags.split_ascii_whitespace().count() > TAGS_MAX {
             let limits = format!("more than {TAGS_MAX} tags, or than {TAGS_BYTES_MAX} bytes");
             return Err(ApiError::bad_param("tags", limits));
@@ -170,7 +170,7 @@ impl ListRequest {
             // answers have whole seconds, so an event within the last second belongs to it
             until_ms: until_ms.saturating_add(999),
             tags: tags.into(),
-            set: if params.get("set") == Some("union") { TagSet::Any } else { TagSet::All },
+            set: if params.last("set") == Some("union") { TagSet::Any } else { TagSet::All },
         })
     }
 }

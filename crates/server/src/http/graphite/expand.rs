@@ -23,7 +23,7 @@ pub(super) async fn expand(
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
     let (is_grouped, leaves_only) = (flag(&params, "groupByExpr")?, flag(&params, "leavesOnly")?);
-    let callback = Callback::of(&params)?;
+    let callback = Callback::of(&params, app.node.settings())?;
     let mut known = HashSet::new();
     let queries: Vec<_> =
         params.all("query").filter(|query| known.insert(*query)).map(str::to_owned).collect();
@@ -86,7 +86,7 @@ pub(super) async fn index(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
-    let callback = Callback::of(&params)?;
+    let callback = Callback::of(&params, app.node.settings())?;
     let ask = Ask { tenant, path: "/metrics/index.json", text: "".into(), peer };
     let answer = ask.answer(&app, callback.content_type(), move |asked, json| {
         callback.begin(json);

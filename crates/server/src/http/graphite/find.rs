@@ -15,6 +15,7 @@ use crate::http::queries::admission::check_canceled;
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::label_queries::{FoundNode, NodeOrder, Nodes};
+use crate::settings::Settings;
 use axum::extract::State;
 use axum::response::Response;
 use paths::{Pattern, PatternError};
@@ -58,7 +59,7 @@ pub(super) async fn find(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
-    let request = Request::of(&params, app.node.reads().clock.now_ms() / 1000)?;
+    let request = Request::of(&params, app.node.settings(), app.node.reads().clock.now_ms() / 1000)?;
     let ask = Ask { tenant, path: "/metrics/find", text: Arc::clone(&request.query), peer };
     let answer = ask.answer(&app, request.content_type(), move |asked, json| {
         let query = request.expanded_query();
@@ -78,15 +79,15 @@ pub(super) fn invalid(error: &PatternError) -> ApiError {
 }
 
 impl Request {
-    fn of(params: &Params, now_s: i64) -> Result<Self, TextError> {
-        let query: Arc<str> = match (params.get("query"), params.all("query").next()) {
+    fn of(params: &Params, settings: &Settings, now_s: i64) -> Result<Self, TextError> {
+        let query: Arc<str> = match (params.last("query"), params.all("query").next()) {
             (Some(query), _) => query.into(),
             (None, Some(_)) => return Err(ApiError::bad_data("Required parameter 'query' is empty").into()),
             (None, None) => return Err(ApiError::bad_data("Missing required parameter 'query'").into()),
         };
         // a query that is too long is refused before it is copied, and before the request waits for its turn
         Pattern::check_length(&query).map_err(|error| invalid(&error))?;
-        let format = match params.get("format").unwrap_or("treejson") {
+        let format = match params.last("format").unwrap_or("treejson") {
             "treejson" => Format::TreeJson,
             "nodelist" => Format::NodeList,
             "json" => Format::Json,
@@ -99,7 +100,7 @@ impl Request {
         let mut request = Self {
             query,
             format,
-            callback: Callback::of(params)?,
+            callback: Callback::of(params, settings)?,
             has_wildcards: flag(params, "wildcards")?,
             leaves_only: flag(params, "leavesOnly")?,
             position: integer(params, "position")?.unwrap_or(-1),
@@ -209,7 +210,7 @@ impl Request {
             };
             let none = || ApiError::bad_data(format!("Invalid position: {} has no such level", node.path));
             let name = name.ok_or_else(none)?;
-            // nodes come by the last level, where repetitions follow each other
+            // nodes are sorted by the last level, so its repetitions are adjacent
             if names.last() == Some(&name) {
                 continue;
             }
@@ -345,7 +346,7 @@ mod tests {
         let request = |position| Request {
             query: "**".into(),
             format: Format::NodeList,
-            callback: Callback::of(&Params::default()).unwrap(),
+            callback: Callback::NONE,
             has_wildcards: false,
             leaves_only: false,
             position,

@@ -5,6 +5,8 @@ use crate::http::App;
 use crate::http::error::{ApiError, TextError};
 use crate::http::json::Json;
 use crate::http::params::Params;
+use crate::http::principal::ReadTenant;
+use crate::http::queries::admission::answers_of;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -18,13 +20,15 @@ const MODULE: &str = "graphite.render.functions";
 /// Lists all functions, or those of one group; with `grouped`, by their groups.
 pub(super) async fn list(
     State(app): State<App>,
+    tenant: Result<ReadTenant, ApiError>,
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
-    let params = params?;
-    let is_grouped = params.get("grouped").is_some_and(|text| ["1", "true"].contains(&&*text.to_lowercase()));
-    let group = params.get("group");
+    let (ReadTenant(tenant), params) = (tenant?, params?);
+    let is_grouped =
+        params.last("grouped").is_some_and(|text| ["1", "true"].contains(&&*text.to_lowercase()));
+    let group = params.last("group");
     // functions of pie charts are only for drawing, and do not exist here
-    let is_pie = params.get("type") == Some("pie");
+    let is_pie = params.last("type") == Some("pie");
     let mut groups: BTreeMap<&str, BTreeMap<&str, &Function>> = BTreeMap::new();
     for function in functions::all().filter(|_| !is_pie) {
         let own = function.group.name();
@@ -34,7 +38,7 @@ pub(super) async fn list(
             all.extend(names.map(|name| (name, function)));
         }
     }
-    let mut json = Json::within(&app.node.reads().answers);
+    let mut json = Json::within(&answers_of(&app, &tenant));
     if !is_grouped {
         object(&mut json, groups.remove("").unwrap_or_default(), describe);
     } else {
@@ -45,11 +49,16 @@ pub(super) async fn list(
     Ok(respond(json.finish()?, "application/json"))
 }
 
-pub(super) async fn details(State(app): State<App>, Path(name): Path<String>) -> Result<Response, TextError> {
+pub(super) async fn details(
+    State(app): State<App>,
+    tenant: Result<ReadTenant, ApiError>,
+    Path(name): Path<String>,
+) -> Result<Response, TextError> {
+    let ReadTenant(tenant) = tenant?;
     let function = functions::find(&name).ok_or_else(|| {
         ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("Function not found: {name}"))
     })?;
-    let mut json = Json::within(&app.node.reads().answers);
+    let mut json = Json::within(&answers_of(&app, &tenant));
     describe(&mut json, &name, function);
     Ok(respond(json.finish()?, "application/json"))
 }

@@ -33,7 +33,7 @@ pub(super) async fn info(
 ) -> Result<Response, TextError> {
     let (ReadTenant(tenant), params) = (tenant?, params?);
     let format = Format::of(&params)?;
-    let Some(name) = params.get("target") else {
+    let Some(name) = params.last("target") else {
         return Err(ApiError::bad_data("Missing required parameter 'target'").into());
     };
     let name: Arc<str> = name.into();
@@ -68,7 +68,7 @@ pub(super) async fn info(
 
 impl Format {
     fn of(params: &Params) -> Result<Self, ApiError> {
-        match params.get("format").unwrap_or("json") {
+        match params.last("format").unwrap_or("json") {
             "json" => Ok(Self::Json),
             // carbonapi reads the same message when it asks for msgpack
             "protobuf" | "protobuf3" | "carbonapi_v2_pb" | "msgpack" => Ok(Self::Protobuf),

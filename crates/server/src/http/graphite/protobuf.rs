@@ -14,7 +14,7 @@ const fn varint_len(number: u64) -> usize {
     (70 - (number | 1).leading_zeros() as usize) / 7
 }
 
-/// Length of a field of `len` bytes, with what is before them.
+/// Length of a field of `len` bytes, with its tag and length.
 pub(super) const fn bytes_len(len: usize) -> usize {
     1 + varint_len(len as u64) + len
 }

@@ -36,7 +36,7 @@ pub(super) async fn render(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let ReadTenant(tenant) = tenant?;
-    let request = RenderRequest::of(params?, app.node.reads().clock.now_ms())?;
+    let request = RenderRequest::of(params?, app.node.settings(), app.node.reads().clock.now_ms())?;
     wait_for_series_of(&app, &tenant).await?;
     let description = request.description(&tenant, peer);
     let duration_s = request.until_s - request.from_s;

@@ -8,7 +8,7 @@ use crate::http::error::{ApiError, TextError};
 use crate::http::json::{AnswerSize, Json};
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
-use crate::http::queries::admission::check_canceled;
+use crate::http::queries::admission::{answers_of, check_canceled};
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::label_queries::{LabelQueries, LabelRequest, Limited, is_tagged};
@@ -95,7 +95,7 @@ pub(super) async fn list(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let params = params?;
-    let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
+    let (filter, most) = (params.last("filter").map(str::to_owned), limit(&params)?);
     let request = Request::of("/tags", peer, tenant, params)?;
     let answer = request.answer(&app, move |queries, matchers, json, turn, allowance| {
         let filter = Filter::parse(filter.as_deref(), allowance)?;
@@ -126,7 +126,7 @@ pub(super) async fn details(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let params = params?;
-    let (filter, most) = (params.get("filter").map(str::to_owned), limit(&params)?);
+    let (filter, most) = (params.last("filter").map(str::to_owned), limit(&params)?);
     let request = Request::of("/tags/<tag>", peer, tenant, params)?;
     let answer = request.answer(&app, move |queries, _, json, turn, allowance| {
         let has_tag = parse(&format!("{tag}!="), allowance).map_err(ApiError::bad_data)?;
@@ -188,7 +188,7 @@ pub(super) async fn complete_tags(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let params = params?;
-    let (prefix, most) = (params.get("tagPrefix").unwrap_or("").to_owned(), suggestions(&params)?);
+    let (prefix, most) = (params.last("tagPrefix").unwrap_or("").to_owned(), suggestions(&params)?);
     let request = Request::of("/tags/autoComplete/tags", peer, tenant, params)?;
     let answer = request.answer(&app, move |queries, matchers, json, turn, _| {
         let searched: BTreeSet<_> = matchers.iter().map(|matcher| tag_of(&matcher.name).to_owned()).collect();
@@ -211,15 +211,15 @@ pub(super) async fn complete_values(
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
     let params = params?;
-    let tag = params.get("tag").ok_or_else(|| ApiError::bad_data("no tag specified"))?.to_owned();
-    let (prefix, most) = (params.get("valuePrefix").unwrap_or("").to_owned(), suggestions(&params)?);
-    let request = Request::of("/tags/autoComplete/values", peer, tenant, params)?;
-    let answer = request.answer(&app, move |queries, mut matchers, json, turn, allowance| {
-        let wanted = match prefix.is_empty() {
-            true => format!("{tag}!="),
-            false => format!("{tag}=~^{}", escaped(&prefix)),
-        };
-        matchers.push(parse(&wanted, allowance).map_err(ApiError::bad_data)?);
+    let tag = params.last("tag").ok_or_else(|| ApiError::bad_data("no tag specified"))?.to_owned();
+    let (prefix, most) = (params.last("valuePrefix").unwrap_or("").to_owned(), suggestions(&params)?);
+    let mut request = Request::of("/tags/autoComplete/values", peer, tenant, params)?;
+    // this one requires a value, so the others need not
+    request.expressions.push(match prefix.is_empty() {
+        true => format!("{tag}!="),
+        false => format!("{tag}=~^{}", escaped(&prefix)),
+    });
+    let answer = request.answer(&app, move |queries, matchers, json, turn, _| {
         let found = match tag.as_str() {
             // untagged series have this tag, too, but are not tagged
             NAME_TAG => queries.tagged_metrics(matchers)?,
@@ -236,26 +236,30 @@ pub(super) async fn complete_values(
 /// Answers with the name under which a tagged series is stored. Series need not be registered.
 pub(super) async fn tag_series(
     State(app): State<App>,
+    tenant: Result<ReadTenant, ApiError>,
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
+    let ReadTenant(tenant) = tenant?;
     let params = params?;
-    let path = params.get("path").ok_or_else(|| ApiError::bad_data("no path specified"))?;
-    let mut json = Json::within(&app.node.reads().answers);
+    let path = params.last("path").ok_or_else(|| ApiError::bad_data("no path specified"))?;
+    let mut json = Json::within(&answers_of(&app, &tenant));
     json.string(&canonical(path)?);
     Ok(respond(json.finish()?, "application/json"))
 }
 
 pub(super) async fn tag_multi_series(
     State(app): State<App>,
+    tenant: Result<ReadTenant, ApiError>,
     params: Result<Params, ApiError>,
 ) -> Result<Response, TextError> {
+    let ReadTenant(tenant) = tenant?;
     let params = params?;
     let paths = paths_of(&params);
     if paths.is_empty() {
         return Err(ApiError::bad_data("no paths specified").into());
     }
     let names = paths.iter().map(|path| canonical(path)).collect::<Result<Vec<_>, _>>()?;
-    let mut json = Json::within(&app.node.reads().answers);
+    let mut json = Json::within(&answers_of(&app, &tenant));
     json.strings(&names);
     Ok(respond(json.finish()?, "application/json"))
 }
@@ -323,7 +327,7 @@ fn texts(
 }
 
 fn suggestions(params: &Params) -> Result<usize, ApiError> {
-    Ok(if params.get("limit").is_some() { limit(params)? } else { SUGGESTIONS })
+    Ok(if params.last("limit").is_some() { limit(params)? } else { SUGGESTIONS })
 }
 
 /// Optional regular expression, anchored at the start of the text.

@@ -180,6 +180,10 @@ impl SeriesSet for WithSilent<'_> {
         self.set.len_hint()
     }
 
+    fn note_silent(&mut self) {
+        self.globs.note_memory(self.silent, true);
+    }
+
     fn leave_out_silent(&mut self) {
         self.globs.leave_out_silent(Why::NoMemory);
         self.names.give_up();

@@ -42,7 +42,7 @@ impl Format {
             // graphite-web draws a picture if no format is given
             _ => "png",
         };
-        match params.get("format").unwrap_or(without_format) {
+        match params.last("format").unwrap_or(without_format) {
             "json" => Ok(Self::Json),
             "raw" => Ok(Self::Raw),
             "csv" => Ok(Self::Csv),

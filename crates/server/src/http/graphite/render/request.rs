@@ -6,6 +6,7 @@ use crate::http::error::ApiError;
 use crate::http::params::Params;
 use crate::http::queries::description::{Description, Times};
 use crate::listen::Peer;
+use crate::settings::Settings;
 use jiff::tz::TimeZone;
 use model::TenantId;
 use query::graphite::TARGET_BYTES_MAX;
@@ -34,7 +35,7 @@ pub(super) struct RenderRequest {
 
 impl RenderRequest {
     /// Reads the parameters. `clock_ms` is the present time, unless the request gives another.
-    pub(super) fn of(given: Params, clock_ms: i64) -> Result<Self, ApiError> {
+    pub(super) fn of(given: Params, settings: &Settings, clock_ms: i64) -> Result<Self, ApiError> {
         let params = &given;
         let time_zone = time_zone_of(params)?;
         let clock_s = clock_ms.div_euclid(1000);
@@ -42,9 +43,9 @@ impl RenderRequest {
             let parsed = at_time::parse(text, now_s, &time_zone);
             parsed.map(within_reach).map_err(|error| ApiError::bad_param(name, error))
         };
-        let now_s = params.get("now").map_or(Ok(clock_s), |text| time("now", text, clock_s))?;
-        let from_s = time("from", params.get("from").unwrap_or("-1d"), now_s)?;
-        let until_s = params.get("until").map_or(Ok(now_s), |text| time("until", text, now_s))?;
+        let now_s = params.last("now").map_or(Ok(clock_s), |text| time("now", text, clock_s))?;
+        let from_s = time("from", params.last("from").unwrap_or("-1d"), now_s)?;
+        let until_s = params.last("until").map_or(Ok(now_s), |text| time("until", text, now_s))?;
         if from_s == until_s {
             return Err(ApiError::bad_data("invalid time range: from and until are the same time"));
         }
@@ -70,7 +71,7 @@ impl RenderRequest {
             until_s: from_s.max(until_s),
             now_s,
             format: Format::of(params)?,
-            callback: Callback::of(params)?,
+            callback: Callback::of(params, settings)?,
             max_data_points: max_data_points_of(params)?,
             no_null_points,
             x_files_factor: x_files_factor_of(params)?,
@@ -96,7 +97,7 @@ impl RenderRequest {
 }
 
 fn time_zone_of(params: &Params) -> Result<TimeZone, ApiError> {
-    let Some(name) = params.get("tz") else { return Ok(TimeZone::UTC) };
+    let Some(name) = params.last("tz") else { return Ok(TimeZone::UTC) };
     if matches!(name, "UTC" | "Etc/UTC") {
         return Ok(TimeZone::UTC);
     }
@@ -108,14 +109,14 @@ fn time_zone_of(params: &Params) -> Result<TimeZone, ApiError> {
 
 /// Reads `maxDataPoints`. As in graphite-web, a value that is not a number is ignored.
 fn max_data_points_of(params: &Params) -> Result<Option<u64>, ApiError> {
-    match params.get("maxDataPoints").and_then(|text| text.parse().ok()) {
+    match params.last("maxDataPoints").and_then(|text| text.parse().ok()) {
         Some(0) => Err(ApiError::bad_param("maxDataPoints", "must be at least 1")),
         points => Ok(points),
     }
 }
 
 fn x_files_factor_of(params: &Params) -> Result<Option<f64>, ApiError> {
-    let Some(text) = params.get("xFilesFactor") else { return Ok(None) };
+    let Some(text) = params.last("xFilesFactor") else { return Ok(None) };
     let factor = text.parse().ok().filter(|factor| (0.0..=1.0).contains(factor));
     factor.map(Some).ok_or_else(|| ApiError::bad_param("xFilesFactor", "must be a number from 0 to 1"))
 }
