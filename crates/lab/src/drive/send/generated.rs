@@ -320,18 +320,41 @@ mod tests {
     use crate::drive::tenants;
     use crate::scenario::Scenario;
 
-    /// Returns for each writer when it sends its first request in each of two rounds, in seconds since the start.
-    fn starts(start_jitter: f64, seed: u64) -> Vec<(f64, f64)> {
-        let text =
-            format!("seed = {seed}\n[load]\nwriters = 40\ninterval = '10s'\nstart_jitter = {start_jitter}");
-        let scenario = Scenario::parse(&text).unwrap();
-        let tenant = tenants::of(&scenario, (1, 1), 1_795_284_000_000).unwrap().remove(0);
-        let run = tenant.run(&scenario, "/".into(), &Stop::default(), None);
+    /// Returns for each slot when its requests of two rounds are due, in seconds since the start.
+    fn due_times(scenario: &Scenario) -> Vec<(SlotRange, [f64; 2])> {
+        let tenant = tenants::of(scenario, (1, 1), 1_795_284_000_000).unwrap().remove(0);
+        let run = tenant.run(scenario, "/".into(), &Stop::default(), None);
         let begin = Instant::now();
         let times = Times { begin, end: None };
-        let first = (0..run.plan.slots_count()).map(|i| run.plan.slot(i)).filter(|slot| slot.first == 0);
         let at = |slot, round| (due(&run, times, slot, round).unwrap() - begin).as_secs_f64();
-        first.map(|slot| (at(slot, 0), at(slot, 1))).collect()
+        let slots = (0..run.plan.slots_count()).map(|i| run.plan.slot(i));
+        slots.map(|slot| (slot, [0, 1].map(|round| at(slot, round)))).collect()
+    }
+
+    /// Returns for each writer when its first request of each of two rounds is due.
+    fn starts(start_jitter: f64, seed: u64) -> Vec<[f64; 2]> {
+        let text =
+            format!("seed = {seed}\n[load]\nwriters = 40\ninterval = '10s'\nstart_jitter = {start_jitter}");
+        let all = due_times(&Scenario::parse(&text).unwrap());
+        all.into_iter().filter(|(slot, _)| slot.first == 0).map(|(_, times)| times).collect()
+    }
+
+    #[test]
+    fn the_requests_of_a_round_are_spread_over_it_or_come_at_once() {
+        let text =
+            "[load]\nwriters = 4\nmetrics = 10\nseries_per_metric = 10\nbatch = 10\ninterval = '10s'\n";
+        let spread = due_times(&Scenario::parse(text).unwrap());
+        let bursts = due_times(&Scenario::parse(&format!("{text}burst = true\n")).unwrap());
+        assert!(spread.len() > 4 && spread.len() == bursts.len());
+        for round in [0, 1] {
+            let begin = 10.0 * round as f64;
+            let mut times: Vec<_> = spread.iter().map(|(_, times)| times[round] - begin).collect();
+            times.sort_by(f64::total_cmp);
+            let step = 10.0 / times.len() as f64;
+            let is_even = |(i, time): (usize, &f64)| (time - step * i as f64).abs() < 1e-6;
+            assert!(times.iter().enumerate().all(is_even), "{times:?}");
+            assert!(bursts.iter().all(|(_, times)| (times[round] - begin - BURST_DELAY_S).abs() < 1e-6));
+        }
     }
 
     #[test]
@@ -339,8 +362,8 @@ mod tests {
         let even = starts(0.0, 1);
         let jittered = starts(0.5, 1);
         assert_eq!((even.len(), jittered.len()), (40, 40));
-        assert!(jittered.iter().all(|(first, second)| (second - first - 10.0).abs() < 1e-6));
-        let delays: Vec<_> = jittered.iter().zip(&even).map(|((late, _), (early, _))| late - early).collect();
+        assert!(jittered.iter().all(|[first, second]| (second - first - 10.0).abs() < 1e-6));
+        let delays: Vec<_> = jittered.iter().zip(&even).map(|([late, _], [early, _])| late - early).collect();
         assert!(delays.iter().all(|delay| (0.0..5.0).contains(delay)), "{delays:?}");
         let (least, most) = delays.iter().fold((f64::MAX, 0.0), |(lo, hi), d| (d.min(lo), d.max(hi)));
         assert!(least < 1.5 && most > 3.5, "{least} to {most}");

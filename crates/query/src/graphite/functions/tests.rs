@@ -69,6 +69,43 @@ fn functions_stay_within_the_memory_of_a_query() {
     }
 }
 
+/// Each level replaces the values of the one before.
+#[test]
+fn chains_need_as_much_memory_as_their_longest_two_series() {
+    for (begin, end) in [("summarize(", ",'1s')"), ("smartSummarize(", ",'1s')"), ("hitcount(", ",'1s')")] {
+        let chain = |levels| format!("{}timeFunction('x',1){}", begin.repeat(levels), end.repeat(levels));
+        let [short, long] = [2, 60].map(|levels| least_samples_max(&chain(levels)));
+        assert!(long < short * 3 / 2, "{begin}: {long} instead of {short}");
+    }
+}
+
+/// A median needs all values of its interval at once.
+#[test]
+fn medians_need_memory_for_a_copy_of_the_values() {
+    let [sum, median] = ["sum", "median"]
+        .map(|function| least_samples_max(&format!("summarize(timeFunction('x',1),'1d','{function}')")));
+    assert!(median > sum + COUNT / 4, "{median} instead of {sum}");
+}
+
+const COUNT: u64 = 80_000;
+
+/// The memory that a target of [`COUNT`] values needs, as a number of samples of 16 bytes.
+fn least_samples_max(target: &str) -> u64 {
+    let mut store = store().between(0, COUNT as i64);
+    let (mut too_small, mut enough) = (0, 100 * COUNT);
+    while enough - too_small > COUNT / 100 {
+        store.samples_max = u64::midpoint(too_small, enough);
+        match store.try_render(target) {
+            Ok(_) => enough = store.samples_max,
+            Err(error) => {
+                assert!(error.to_string().contains("memory"), "{error}");
+                too_small = store.samples_max;
+            }
+        }
+    }
+    enough
+}
+
 #[test]
 fn functions_differ_from_graphite_web_by_choice() {
     let store = store();

@@ -296,18 +296,27 @@ async fn a_body_that_is_given_up_later_is_a_gap_in_computed_series() {
     let rules = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(rules.path(), "out (10) = sum m\n").unwrap();
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
-    let served = Served::with_clock(clock, |settings| {
+    let served = Served::with_clock(Arc::clone(&clock) as _, |settings| {
         settings.tenants.general.limits.concurrent_writes = Some(1);
         settings.graphite_rules.aggregator = Some(rules.path().to_owned());
     })
     .await;
     let (mut writer, tenant, context) = (served.writer(), Served::tenant(0), served.node.writes());
-    let source = Source { principal: Principal::of(tenant.clone()), ..served.writer().source };
-    let body = served.body(5, 1);
-    let lines = String::from_utf8_lossy(&body.bytes).replace("t0.", "");
-    let (body, mut attempts) = (Body { bytes: Arc::new(lines.into()), ..body }, Attempts::default());
-    let sent = served.intake.send(&source, &body, &mut attempts, &mut Creation::catch_up_allowance()).await;
-    let Ok(First::Sent(sent)) = sent else { panic!("the rules take long") };
+    let send = async || {
+        let source = Source { principal: Principal::of(tenant.clone()), ..served.writer().source };
+        let body = served.body(5, 1);
+        let lines = String::from_utf8_lossy(&body.bytes).replace("t0.", "");
+        let (body, mut attempts) = (Body { bytes: Arc::new(lines.into()), ..body }, Attempts::default());
+        let mut allowance = Creation::catch_up_allowance();
+        let sent = served.intake.send(&source, &body, &mut attempts, &mut allowance).await;
+        let Ok(First::Sent(sent)) = sent else { panic!("the rules take long") };
+        (source, body, attempts, sent)
+    };
+    // other points of the interval, which count
+    let (source, body, attempts, sent) = send().await;
+    writer.sent(source, body, attempts, Ok(*sent)).await;
+    writer.settled_all().await;
+    let (source, body, attempts, sent) = send().await;
     let contributions = served.intake.settle(*sent).await.unwrap().contributions;
     assert!(contributions.is_some());
     // the first attempt, of which points may be durable, is refused for now, and the second one for good
@@ -325,6 +334,9 @@ async fn a_body_that_is_given_up_later_is_a_gap_in_computed_series() {
     {
         assert!(metrics.contains(&format!("floodmark_graphite_{expected}\n")), "{metrics}");
     }
+    clock.advance(20_000);
+    let ended = context.aggregator.next_ended(&tenant, &mut 0, clock.now_ms(), true);
+    assert!(ended.is_none(), "{ended:?} lacks points");
     drop(writer);
     served.stop().await;
 }
