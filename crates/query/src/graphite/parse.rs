@@ -24,7 +24,7 @@ pub(super) fn target(text: &str, allowance: &mut Allowance) -> Result<Ast, Query
     })
 }
 
-/// An error at a byte of a target. Shows the text after this byte.
+/// An error at a byte of a target. Shows the text from this byte on.
 pub(super) fn error_at(text: &str, at: usize, message: &str) -> QueryError {
     let at = text.floor_char_boundary(at);
     let place = text[..at].chars().count() + 1;

@@ -50,7 +50,7 @@ fn names_that_match_wildcards_are_charged_as_far_as_they_are_listed() {
     check(&store, "a.?");
     (store.listed_bytes, store.list_bytes) = (7_000, 8_000);
     check(&store, "a.?");
-    // what names take later counts as well
+    // memory that names take later counts, too
     (store.listed_bytes, store.list_bytes, store.growth_bytes) = (7_000, 0, 1_000);
     check(&store, "a.?");
     store.growth_bytes = 8_000;

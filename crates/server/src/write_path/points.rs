@@ -169,7 +169,7 @@ mod tests {
         for (histogram, increment) in points {
             let point = floats.series.len() as u32;
             for series in point..point + 2 {
-                // only the last one tells the histogram
+                // the key of the last one has the histogram
                 let key = if series == point { *histogram } else { histogram << 64 };
                 floats.series.push(BatchSeries { key: SeriesKey(key), labels: 0..0, samples: 0..1 });
                 floats.increments.push(BatchIncrement { series, point, increment: *increment });

@@ -1,4 +1,4 @@
-//! Functions that say how graphs look. Answers without pictures only show what they do to names and values.
+//! Functions that say how graphs look. No pictures are drawn, so only their effect on names and values shows.
 
 use super::each::map;
 use super::table::{Default, Function, Group, Param, SERIES_LIST, Type};

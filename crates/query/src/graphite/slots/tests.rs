@@ -39,7 +39,7 @@ fn slots_are_consolidated_level_by_level() {
     check(&[10, 30, 60], Aggregate::Average, &samples, &[8.5, NONE]);
     check(&[10, 30, 60], Aggregate::Last, &[(10_000, 2.0), (20_000, 3.0)], &[3.0]);
     check(&[10, 20], Aggregate::AvgZero, &[(10_000, 4.0)], &[2.0]);
-    // six of ten values are enough for a value, but this is one of six, which is not enough
+    // six of ten 1 s values make a 10 s value, but one of six 10 s values makes no 60 s value
     let samples: Vec<_> = (0..6).map(|i| (1_000 * i, 2.0)).collect();
     check(&[1, 10], Aggregate::Sum, &samples, &[12.0]);
     check(&[1, 10, 60], Aggregate::Sum, &samples, &[NONE]);

@@ -125,7 +125,7 @@ impl Drops {
         self.paused.log_due();
     }
 
-    /// Logs all that was only counted so far, because the server stops.
+    /// Logs, when the server stops, what was only counted so far.
     pub(super) fn log_rest(&self) {
         self.dropped.log_rest();
         self.paused.log_rest();

@@ -27,7 +27,7 @@ pub(super) enum Role<'a> {
     Input,
     /// It is of the output's own name, and is stored nowhere else. It has the labels of its series.
     Taken(&'a Labels),
-    /// It is of the output's own name, and is stored as it is. So it must not count.
+    /// Its series has the output's name and keeps it. So it must not count.
     Stored,
 }
 

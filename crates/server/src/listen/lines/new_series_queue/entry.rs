@@ -211,7 +211,7 @@ impl Entry {
         }
     }
 
-    /// Places that are allocated for further points.
+    /// Number of points for which memory is allocated.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         match &self.waiting {

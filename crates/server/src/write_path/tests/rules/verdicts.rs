@@ -1,4 +1,4 @@
-//! What rules decide, and what of it is counted and remembered.
+//! Decisions of rules, and which of them are counted and remembered.
 
 use super::*;
 use crate::seal::tests::stop;
