@@ -31,9 +31,9 @@ pub const CREATED_BY: &str = "floodmark";
 /// Key of the format version in a file's metadata.
 pub const FORMAT_KEY: &str = "floodmark.format";
 
-/// Key of the size of the longest labels of a row, in a file's metadata. Without it, readers would have to decode few rows at
-/// a time, because those of one row may take 64 KiB.
-pub const LABELS_KEY: &str = "floodmark.label_bytes_max";
+/// Key of the sizes of rows' labels in a file's metadata: of the longest, and the mean. Without it, readers would have to decode few
+/// rows at a time, because the labels of one row may take 64 KiB.
+pub const LABELS_KEY: &str = "floodmark.label_bytes";
 
 /// First released format version. All files have its columns.
 pub const FIRST_VERSION: u32 = 2;

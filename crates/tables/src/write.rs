@@ -38,6 +38,9 @@ const BATCH_SAMPLES: usize = 32 << 10;
 /// Size of the labels passed to the encoder together. Those of one row may take 64 KiB.
 const BATCH_LABEL_BYTES: usize = 512 << 10;
 
+/// Labels of this size, of a file's rows that wait for the encoder, are worth encoding early.
+const LONG_LABELS_BYTES: usize = 32 << 10;
+
 pub const OPEN_DATES_MAX: usize = 400;
 
 /// Memory of an open file that its writer does not count.
@@ -125,6 +128,8 @@ pub struct FileWriter<W: Sink> {
     summary: FileSummary,
     row_group_bytes: usize,
     label_bytes_max: usize,
+    /// Sum over all rows.
+    label_bytes: u64,
     /// Labels of the last row, to check that rows come in order.
     last: Vec<u8>,
 }
@@ -139,7 +144,15 @@ impl<W: Sink> FileWriter<W> {
             ArrowWriter::try_new_with_options(sink, kind.schema(), options).map_err(TableError::Write)?;
         let summary = FileSummary::new(date);
         let columns = Columns::new(kind.schema());
-        Ok(Self { encoder, columns, summary, row_group_bytes, label_bytes_max: 0, last: Vec::new() })
+        Ok(Self {
+            encoder,
+            columns,
+            summary,
+            row_group_bytes,
+            label_bytes_max: 0,
+            label_bytes: 0,
+            last: Vec::new(),
+        })
     }
 
     /// Adds a stretch on the file's day. Stretches come in table order ([`model::LabelsRef::cmp_in_tables`]), then by
@@ -148,11 +161,12 @@ impl<W: Sink> FileWriter<W> {
         let name = stretch.name();
         self.check(stretch);
         let columns = &mut self.columns;
-        let summary = &mut self.summary;
+        let (summary, label_bytes) = (&mut self.summary, &mut self.label_bytes);
         let mut mantissas = std::mem::take(&mut columns.mantissas);
         stretch::rows(stretch.values, &mut mantissas, |range, form, mantissas| {
             let row = stretch.slice(range);
             summary.add(name, &row);
+            *label_bytes += row.labels.as_bytes().len() as u64;
             columns.finish_row(name, &row, form, mantissas);
         });
         columns.mantissas = mantissas;
@@ -219,8 +233,9 @@ impl<W: Sink> FileWriter<W> {
 
     pub fn finish(mut self) -> Result<(FileSummary, W), TableError> {
         self.encode()?;
-        let label_bytes_max = KeyValue::new(LABELS_KEY.into(), self.label_bytes_max.to_string());
-        self.encoder.append_key_value_metadata(label_bytes_max);
+        let mean = self.label_bytes / self.summary.rows.max(1);
+        let label_bytes = format!("{} {mean}", self.label_bytes_max);
+        self.encoder.append_key_value_metadata(KeyValue::new(LABELS_KEY.into(), label_bytes));
         let Counted { sink, bytes } = self.encoder.into_inner().map_err(TableError::Write)?;
         self.summary.bytes = bytes;
         Ok((self.summary, sink))
@@ -266,10 +281,14 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Ok(self.open.get_mut(&date).expect("BUG: the file of this day is not open"))
     }
 
-    /// Finishes the largest file early if open files exceed the limit.
+    /// If open files exceed the limit, encodes long labels, and then finishes the largest file early.
     fn bound_open(&mut self) -> Result<(), TableError> {
         while self.open.len() > 1 && self.held_bytes() > self.limits.open_bytes {
-            self.finish_fullest()?;
+            let longest = self.open.values_mut().max_by_key(|file| file.columns.label_bytes());
+            match longest.filter(|file| file.columns.label_bytes() >= LONG_LABELS_BYTES) {
+                Some(file) => file.encode()?,
+                None => self.finish_fullest()?,
+            }
         }
         Ok(())
     }

@@ -75,10 +75,12 @@ impl Footer {
         self.is_foreign
     }
 
-    /// Size of the longest labels of a row. `None` if the file does not say.
-    pub(super) fn label_bytes_max(&self) -> Option<u64> {
+    /// Sizes of the rows' labels: of the longest, and the mean. `None` if the file does not say.
+    pub(super) fn label_bytes(&self) -> Option<(u64, u64)> {
         let mut entries = self.parquet().file_metadata().key_value_metadata()?.iter();
-        entries.find(|entry| entry.key == kind::LABELS_KEY)?.value.as_deref()?.parse().ok()
+        let text = entries.find(|entry| entry.key == kind::LABELS_KEY)?.value.as_deref()?;
+        let (longest, mean) = text.split_once(' ')?;
+        Some((longest.parse().ok()?, mean.parse().ok()?))
     }
 
     pub(crate) fn parquet(&self) -> &ParquetMetaData {

@@ -23,9 +23,12 @@ const BATCH_ROWS: u64 = 512;
 /// Maximum size of the labels decoded together.
 const BATCH_LABEL_BYTES: u64 = 1 << 20;
 
-/// Maximum size of the labels in a window, if rows may have labels of more than [`LONG_LABELS_BYTES`]. A file that is opened again
-/// is decoded from the beginning of its window on.
+/// Size of the labels in a window, if the mean of the rows is above [`LONG_LABELS_BYTES`]. A file that is opened again is decoded from
+/// the beginning of its window on.
 const WINDOW_LABEL_BYTES: u64 = 4 << 20;
+
+/// More windows are not made because of labels, whatever the footer says.
+const LABEL_WINDOWS_MAX: usize = 4096;
 
 const LONG_LABELS_BYTES: u64 = 2 << 10;
 
@@ -116,7 +119,8 @@ impl StreamedRows {
         let rows = usize::try_from(group.num_rows()).unwrap_or(0);
         let samples = prune::samples(parquet, self.group).max(1);
         let batch_samples = BATCH_SAMPLES.min(self.window_bytes as u64 / 16);
-        let label_rows = BATCH_LABEL_BYTES / footer.label_bytes_max().unwrap_or(LABEL_BYTES).max(1);
+        let longest = footer.label_bytes().map_or(LABEL_BYTES, |(longest, _)| longest);
+        let label_rows = BATCH_LABEL_BYTES / longest.max(1);
         let batch = (batch_samples * rows as u64 / samples).min(label_rows).clamp(1, BATCH_ROWS) as usize;
         let mut builder = ParquetPushDecoderBuilder::new_with_metadata(footer.metadata.clone())
             .with_batch_size(batch)
@@ -156,8 +160,9 @@ fn cut(
     let wanted = ranges.iter().map(|r| r.end - r.start).sum::<usize>();
     let target = (rows as u128 * window_bytes as u128 / u128::from(bytes.max(1))).clamp(1, usize::MAX as u128)
         as usize;
-    let most = footer.label_bytes_max().filter(|bytes| *bytes > LONG_LABELS_BYTES);
-    let most = most.map_or(usize::MAX, |bytes| (WINDOW_LABEL_BYTES / bytes).max(1) as usize);
+    let mean = footer.label_bytes().map(|(_, mean)| mean).filter(|mean| *mean > LONG_LABELS_BYTES);
+    let most = mean.map_or(usize::MAX, |mean| (WINDOW_LABEL_BYTES / mean) as usize);
+    let most = most.max(wanted.div_ceil(LABEL_WINDOWS_MAX)).max(1);
     if wanted <= (target + target / 4).min(most) {
         windows.push_back(ranges);
         return windows;
@@ -166,7 +171,7 @@ fn cut(
     let (mut window, mut len) = (Vec::new(), 0);
     for mut range in ranges {
         while range.start < range.end {
-            let least = range.start + (target - len).max(1);
+            let least = range.start.saturating_add((target - len).max(1));
             let end =
                 pages.get(pages.partition_point(|p| *p < least)).copied().unwrap_or(range.end).min(range.end);
             let end = end.min(range.start.saturating_add(most - len));

@@ -140,6 +140,7 @@ impl Columns {
         let longs = self.start.capacity() + self.end.capacity() + self.timestamps.capacity();
         8 * (longs + self.mantissas.capacity() + self.floats.capacity() + self.count.capacity())
             + self.name.values_slice().len()
+            + 2 * self.label_bytes // buffers grow by doubling
             + 64 * self.count.len()
     }
 
