@@ -193,8 +193,8 @@ impl Statsd {
         }
     }
 
-    /// Stores the values of the interval that ends now. What arrives meanwhile belongs to the next interval. Fails if values were
-    /// refused that can be stored later: then the interval, or the totals of some of its series, go on.
+    /// Stores the values of the interval that ends now. What arrives meanwhile belongs to the next interval. After an error, the
+    /// interval goes on.
     async fn flush(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> Result<(), Refusal> {
         self.unstored.log_due();
         let (context, principal) = (Arc::clone(&self.context), self.principal.clone());
@@ -207,7 +207,7 @@ impl Statsd {
         }
         self.received_bytes -= received_bytes;
         let now_ms = context.clock.now_ms();
-        let (mut from, mut done) = (Some(0), Ok(()));
+        let mut from = Some(0);
         while let Some(first) = from {
             let memory = context.unwritten.reserve(0).expect("BUG: cannot reserve 0 bytes");
             let part = self.totals.batch(first, BATCH, now_ms, memory);
@@ -241,9 +241,6 @@ impl Statsd {
                     let refused = samples - unwritten.samples.min(samples);
                     self.metrics.refused.add(refused);
                     self.refused(refused, &unwritten.refusal);
-                    if !unwritten.is_partial && !unwritten.refusal.is_lasting() {
-                        done = Err(unwritten.refusal);
-                    }
                 }
             }
         }
@@ -255,7 +252,7 @@ impl Statsd {
             );
             self.refused(lost, &Refusal::busy("memory", message));
         }
-        done
+        Ok(())
     }
 
     /// Waits for the end of `work`, and reads the datagrams that arrive meanwhile.
