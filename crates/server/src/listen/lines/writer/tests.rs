@@ -312,7 +312,14 @@ async fn a_body_that_is_given_up_later_is_a_gap_in_computed_series() {
         let Ok(First::Sent(sent)) = sent else { panic!("the rules take long") };
         (source, body, attempts, sent)
     };
-    // other points of the interval, which count
+    // the rule is in force from the beginning of an interval on, and the points are within one
+    clock.advance(100_000 + 7_000 + (10_000 - clock.now_ms().unsigned_abs() % 10_000));
+    let next_ended = || context.aggregator.next_ended(&tenant, &mut 0, clock.now_ms(), true);
+    let (source, body, attempts, sent) = send().await;
+    writer.sent(source, body, attempts, Ok(*sent)).await;
+    writer.settled_all().await;
+    clock.advance(10_000);
+    assert!(next_ended().is_some(), "without a body that is given up, there is a value");
     let (source, body, attempts, sent) = send().await;
     writer.sent(source, body, attempts, Ok(*sent)).await;
     writer.settled_all().await;
@@ -335,7 +342,7 @@ async fn a_body_that_is_given_up_later_is_a_gap_in_computed_series() {
         assert!(metrics.contains(&format!("floodmark_graphite_{expected}\n")), "{metrics}");
     }
     clock.advance(20_000);
-    let ended = context.aggregator.next_ended(&tenant, &mut 0, clock.now_ms(), true);
+    let ended = next_ended();
     assert!(ended.is_none(), "{ended:?} lacks points");
     drop(writer);
     served.stop().await;
