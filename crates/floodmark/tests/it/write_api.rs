@@ -533,7 +533,8 @@ fn refusals_of_2_0_say_what_is_written() {
 /// write.
 #[test]
 fn web_pages_elsewhere_neither_read_nor_write() {
-    let server = Server::start(Options::default().config("allow_host = [\"metrics.example\"]"));
+    let options = Options::default().config("allow_host = [\"metrics.example\"]");
+    let server = Server::start(options.allow("requests refused"));
     let write = || Request::write(&wire::v1(&[Series::named("csrf").sample(now_ms(), 1.0)]));
     let flush = || Request::post("/api/v1/admin/flush", Vec::new());
     let query = || Request::ask("/api/v1/query", &[("query", "1")]);
